@@ -1,0 +1,43 @@
+"""What every entry point does: run, and turn an expected fault into one clear message and a non-zero exit."""
+
+from __future__ import annotations
+
+import errno
+import signal
+import sys
+from collections.abc import Callable
+from types import FrameType
+
+from rich.console import Console
+
+from rlanything.chat import ChatError
+from rlanything.config import ConfigError
+from rlanything.domains.base import TaskError
+from rlanything.engines.base import EngineError
+from rlanything.learner.deepspeed import LearnerError
+from rlanything.runs.folder import RunError
+
+EXPECTED = (ConfigError, TaskError, ChatError, EngineError, LearnerError, RunError)
+
+
+def run_guarded(main: Callable[[], None]) -> None:
+    """Call `main`; exit 1 on an expected fault, 130 on Ctrl-C, 143 on SIGTERM. Anything else is a bug: its traceback shows."""
+    console = Console(stderr=True, highlight=False)
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, terminate)
+    try:
+        main()
+    except EXPECTED as error:
+        console.print(f"[red]error:[/red] {error}", soft_wrap=True)
+        sys.exit(1)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        console.print(f"[red]error:[/red] no space left on the disk ({error.filename}); free some and run the same command again")
+        sys.exit(1)
+    except KeyboardInterrupt:
+        console.print("stopped; the same command goes on from the last checkpoint")
+        sys.exit(130)

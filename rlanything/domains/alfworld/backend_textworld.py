@@ -1,0 +1,113 @@
+"""The real TextWorld as a backend: the oracle of the simulator's tests, and `dataset.backend: textworld`.
+
+Slow (a game takes seconds to load, a step some 50 ms); it needs packages that an ordinary run does not, so they are
+imported only when an episode is made. TextWorld's answers are passed on untouched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from rlanything.domains.alfworld.model import Game
+from rlanything.domains.alfworld.progress import Progress
+from rlanything.domains.alfworld.simulator import NOTHING_HAPPENS, Episode
+from rlanything.domains.base import Observation
+
+# Fast Downward's translator keeps module globals: one game is loaded or stepped at a time.
+_lock = threading.Lock()
+
+
+class TextWorldMissing(ImportError):
+    """A package of the TextWorld backend is not installed: the message says which, and how to get it."""
+
+
+def _make_env() -> Any:
+    """TextWorld's PDDL environment with ALFWorld's names, as alfworld's own AlfredTWEnv wraps it."""
+    try:
+        # PddlEnv hides the absence of fast_downward until it is built.
+        import fast_downward  # noqa: F401
+        from alfworld.agents.environment.alfred_tw_env import AlfredDemangler
+        from textworld import EnvInfos
+        from textworld.envs import PddlEnv
+    except ImportError as error:
+        raise TextWorldMissing(
+            f"dataset.backend: textworld needs the package {error.name!r}, which is not installed; "
+            'run: pip install "textworld[pddl]==1.7.0" && pip install --no-deps alfworld==0.4.2, '
+            "or use dataset.backend: simulator, which answers the same"
+        ) from error
+    return AlfredDemangler(PddlEnv(EnvInfos(won=True, admissible_commands=True)), shuffle=False)
+
+
+class TextWorldEpisode:
+    """One run through a game in TextWorld, with the interface of `simulator.Episode`."""
+
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        """`data` is what a game.tw-pddl holds. Raises TextWorldMissing."""
+        self._env = _make_env()
+        with _lock:
+            self._env.load(dict(data))
+        self.admissible: list[str] = []
+        self.won = False
+
+    def reset(self) -> str:
+        """Start (again); the first observation."""
+        with _lock:
+            return self._read(self._env.reset())
+
+    def step(self, command: str) -> tuple[str, bool]:
+        """Carry out a command: (feedback, won)."""
+        with _lock:
+            state, _, _ = self._env.step(command)
+        return self._read(state), self.won
+
+    def close(self) -> None:
+        """Release TextWorld's environment."""
+        self._env.close()
+
+    def _read(self, state: Any) -> str:
+        self.admissible = list(state["admissible_commands"])
+        self.won = bool(state["won"])
+        return str(state["feedback"])
+
+
+class TextWorldEnv:
+    """A TextWorld episode as the loop sees it; steps run in a thread, so other episodes go on meanwhile.
+
+    TextWorld has no planner: labels come from the simulator, which takes the same steps alongside, and are None from
+    the first step on which the two would differ.
+    """
+
+    def __init__(self, data: Mapping[str, Any], game: Game) -> None:
+        self._data = data
+        self._episode: TextWorldEpisode | None = None
+        self._shadow = Episode(game)
+
+    async def reset(self) -> Observation:
+        """Start anew. Raises TextWorldMissing."""
+        if self._episode is None:
+            self._episode = await asyncio.to_thread(TextWorldEpisode, self._data)
+        text = await asyncio.to_thread(self._episode.reset)
+        self._equal = self._shadow.reset() == text
+        self._progress = Progress(self._shadow)
+        return Observation(text, tuple(self._episode.admissible))
+
+    async def step(self, action: str | None) -> Observation:
+        """Take one command; one that is not admissible is answered by "Nothing happens." and marked invalid."""
+        if self._episode is None:
+            raise RuntimeError("TextWorldEnv.step before reset: call reset first")
+        command = action or ""
+        text, won = await asyncio.to_thread(self._episode.step, command)
+        shadow_text, _ = self._shadow.step(command)
+        label, _ = self._progress.step(command, shadow_text)
+        self._equal = self._equal and shadow_text == text
+        actions = tuple(self._episode.admissible)
+        return Observation(text, actions, won, won, text == NOTHING_HAPPENS, label if self._equal else None)
+
+    async def close(self) -> None:
+        """Release TextWorld's environment."""
+        if self._episode is not None:
+            self._episode.close()
+            self._episode = None

@@ -1,0 +1,138 @@
+"""Demonstrations to warm-start models from: of acting, of judging steps, of rewriting tasks.
+
+Wrong actions are mixed into the demonstrations, so that a model sees how to recover; they are not trained on, and
+nothing in the text marks them. The judge's demonstrations are episodes of all qualities, labelled by the planner.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+
+from rlanything.domains.alfworld.explorer import Explorer, Prior
+from rlanything.domains.alfworld.model import Game, Goal, GoalKind
+from rlanything.domains.alfworld.planner import plan
+from rlanything.domains.alfworld.progress import Progress
+from rlanything.domains.alfworld.prompts import (
+    action_response,
+    judge_messages,
+    parse_proposal,
+    rewrite_messages,
+    score_response,
+    user_message,
+)
+from rlanything.domains.alfworld.rooms import facts_of, goals_of
+from rlanything.domains.alfworld.sentences import write_sentence
+from rlanything.domains.alfworld.simulator import Episode
+from rlanything.domains.base import Conversation, Message, Observation, Step
+from rlanything.types import Direction, Trajectory, Turn
+
+SEARCH_NOISE = 0.7  # of the explorer's search order: a policy that always searches alike explores too little
+POLICY_ERRORS = 0.1  # share of wrong actions in demonstrations of acting
+JUDGE_ERRORS = (0.1, 0.7)  # range of that share in episodes to be judged
+TWO_TEMPLATES = 2  # sentences a goal
+
+
+def wrong_action(explorer: Explorer, rng: random.Random) -> str:
+    """The kind of mistake that an untrained policy makes: a wrong place, a thing that is not there, idling."""
+    here = explorer.here or rng.choice(explorer.receptacles)
+    draw = rng.random()
+    if draw < 0.4:
+        return f"go to {rng.choice([here, rng.choice(explorer.receptacles)])}"
+    if draw < 0.7:
+        return f"take {explorer.object_type} {rng.randint(1, 3)} from {here}"
+    if draw < 0.85:
+        return f"open {here}"
+    return rng.choice(["look", "inventory", f"examine {here}"])
+
+
+def act_demonstration(game: Game, prior: Prior, rng: random.Random, max_step: int, show_actions: bool) -> Conversation | None:
+    """One episode as a conversation; None where the explorer does not finish in time."""
+    episode = Episode(game)
+    first = Observation(episode.reset(), tuple(episode.admissible) if show_actions else ())
+    explorer = Explorer(game.goal, first.text, prior, rng, SEARCH_NOISE)
+    messages: list[Message] = []
+    trained: list[bool] = []
+    steps: list[Step] = []
+    for _ in range(max_step):
+        thought, command = explorer.act()
+        right = rng.random() >= POLICY_ERRORS
+        command = command if right else wrong_action(explorer, rng)
+        messages.append(user_message(first, steps, "append_only", show_actions))
+        messages.append({"role": "assistant", "content": action_response(thought, command)})
+        trained += [False, right]
+        feedback, won = episode.step(command)
+        explorer.observe(command, feedback)
+        steps.append(Step("", command, Observation(feedback, tuple(episode.admissible) if show_actions else ())))
+        if won:
+            return Conversation(messages, trained)
+    return None
+
+
+def judge_demonstrations(game: Game, prior: Prior, rng: random.Random, max_step: int, style: str) -> Iterator[Conversation]:
+    """The judgements of every step of one episode; they share the transcript, hence the key."""
+    episode = Episode(game)
+    trajectory = Trajectory(game.source, 0, episode.reset())
+    explorer = Explorer(game.goal, trajectory.first_observation, prior, rng, SEARCH_NOISE)
+    progress = Progress(episode)
+    errors = rng.uniform(*JUDGE_ERRORS)
+    for i in range(max_step):
+        _, command = explorer.act()
+        command = command if rng.random() >= errors else wrong_action(explorer, rng)
+        feedback, won = episode.step(command)
+        explorer.observe(command, feedback)
+        label, reason = progress.step(command, feedback)
+        trajectory.turns.append(Turn([], [], [], "", command, feedback))
+        answer: Message = {"role": "assistant", "content": score_response(reason, label)}
+        messages = [*judge_messages(trajectory, i, style), answer]
+        yield Conversation(messages, [False] * (len(messages) - 1) + [True], key=game.source)
+        if won:
+            return
+
+
+def rewrite_demonstration(game: Game, rng: random.Random, style: str) -> Conversation | None:
+    """A task and a variant of it that is harder or easier by the planner's measure; None where the room has none."""
+    effort = _effort(game, game.goal)
+    direction = rng.choice([Direction.HARDER, Direction.EASIER])
+    options = [g for g in goals_of(game) if g != game.goal]
+    rng.shuffle(options)
+    for goal in options:
+        other = _effort(game, goal)
+        if other is None or effort is None or (other > effort) is not (direction is Direction.HARDER) or other == effort:
+            continue
+        accuracy = rng.uniform(0, 0.2) if direction is Direction.EASIER else rng.uniform(0.8, 1)
+        messages = rewrite_messages(game.sentence, facts_of(game), direction, round(accuracy * 8) / 8, "", style)
+        sentence = write_sentence(goal, rng.randrange(TWO_TEMPLATES))
+        answer: Message = {"role": "assistant", "content": f"\\boxed{{{sentence}}}"}
+        assert parse_proposal(answer["content"]) == sentence
+        return Conversation([*messages, answer], [False] * len(messages) + [True])
+    return None
+
+
+def _effort(game: Game, goal: Goal) -> float | None:
+    """How hard a goal is to reach for one who must search: steps of the plan, and how hidden its object is."""
+    commands = plan(Episode(game.with_goal(goal, "")))
+    if not commands:
+        return None
+    holders = {r for o in game.objects if o.type == goal.object_type for r in game.places(o)}
+    hidden = sum(r.openable for r in holders) / max(1, len(holders))
+    rarity = 1 / max(1, len(holders))
+    return len(commands) + 2 * hidden + 2 * rarity + (1 if goal.kind is GoalKind.TWO else 0)
+
+
+def conversations(
+    role: str, games: Sequence[Game], prior: Prior, rng: random.Random, max_step: int, style: str, show_actions: bool
+) -> Iterator[Conversation]:
+    """An endless stream of demonstrations for a role: policy, reward or rewriter."""
+    while True:
+        game = rng.choice(games)
+        if role == "reward":
+            yield from judge_demonstrations(game, prior, rng, max_step, style)
+            continue
+        conversation = (
+            act_demonstration(game, prior, rng, max_step, show_actions)
+            if role == "policy"
+            else rewrite_demonstration(game, rng, style)
+        )
+        if conversation is not None:
+            yield conversation

@@ -1,0 +1,148 @@
+"""A demonstrator that sees only what a policy sees, and searches where things of a kind usually are.
+
+The planner knows where everything is; a model that imitated it would learn to guess. The explorer reads the
+same observations as the policy and looks for things in the order of a placement prior.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+
+from rlanything.domains.alfworld.model import Game, Goal, GoalKind
+
+Prior = dict[str, Counter[str]]
+"""Object type -> how often it was seen in or on each receptacle type (lower case, as names have it)."""
+
+_SEEN = re.compile(r"\ba ([a-z]+ \d+)")
+_ARRIVED = re.compile(r"You arrive at ([a-z]+ \d+)\.")
+_APPLIANCE = {
+    GoalKind.HEAT: ("heat", "microwave"),
+    GoalKind.COOL: ("cool", "fridge"),
+    GoalKind.CLEAN: ("clean", "sinkbasin"),
+}
+
+
+def type_of(name: str) -> str:
+    """ "mug 2" -> "mug"."""
+    return name.rpartition(" ")[0]
+
+
+def make_prior(games: Iterable[Game]) -> Prior:
+    """Count where things are over a set of games."""
+    prior: Prior = defaultdict(Counter)
+    for game in games:
+        for thing in game.objects:
+            for receptacle in game.places(thing):
+                prior[thing.type.lower()][type_of(receptacle.name)] += 1
+    return prior
+
+
+class Explorer:
+    """One episode's demonstrator: `act` says what to do next, `observe` takes in the answer."""
+
+    def __init__(self, goal: Goal, first_observation: str, prior: Prior, rng: random.Random, noise: float) -> None:
+        """`noise` is the standard deviation of the log-weights that the search order is drawn from."""
+        self.goal = goal
+        self.object_type = goal.object_type.lower()
+        self.receptacle_type = (goal.receptacle_type or "").lower()
+        self.lamp_type = (goal.lamp_type or "").lower()
+        self.receptacles = _SEEN.findall(first_observation.split("you see", 1)[-1].split("Your task", 1)[0])
+        self.visited: set[str] = set()
+        self.contents: dict[str, list[str]] = {}
+        self.placed: set[str] = set()
+        self.held: str | None = None
+        self.prepared = False
+        self.here: str | None = None
+        self.beside: str | None = None
+        self.closed = False
+        self.target: str | None = None
+        self.weights = {t: self._weights(prior, t, rng, noise) for t in (self.object_type, self.lamp_type) if t}
+
+    def _weights(self, prior: Prior, wanted: str, rng: random.Random, noise: float) -> dict[str, float]:
+        """How promising each receptacle type is: how often it held the wanted kind, per receptacle of the type."""
+        number = Counter(type_of(r) for r in self.receptacles)
+        total = sum(prior[wanted].values()) or 1
+        return {t: (prior[wanted][t] / total + 0.01) / n * math.exp(rng.gauss(0, noise)) for t, n in number.items()}
+
+    def act(self) -> tuple[str, str]:
+        """(thought, command): the thought names what is sought or done."""
+        if self.beside is not None:
+            return f"look at {type_of(self.beside)}", f"examine {self.beside}"
+        if self.held is None:
+            return self._fetch(self.object_type, "take")
+        if self.goal.kind is GoalKind.LOOK:
+            return self._fetch(self.lamp_type, "use")
+        if self.goal.kind in _APPLIANCE and not self.prepared:
+            verb, appliance = _APPLIANCE[self.goal.kind]
+            if self.here and type_of(self.here) == appliance:
+                return f"{verb} {self.object_type}", f"{verb} {self.held} with {self.here}"
+            return f"{verb} {self.object_type}", f"go to {self._first(appliance)}"
+        if self.target is None:
+            self.target = self._first(self.receptacle_type)
+        thought = f"put {self.object_type}"
+        if self.here != self.target:
+            return thought, f"go to {self.target}"
+        return thought, f"open {self.here}" if self.closed else f"move {self.held} to {self.here}"
+
+    def _fetch(self, wanted: str, verb: str) -> tuple[str, str]:
+        """Go where something of the wanted kind was seen and take or use it, or search on."""
+        found = [(r != self.here, item, r) for r, items in self.contents.items() for item in items if type_of(item) == wanted]
+        found = [f for f in found if f[1] not in self.placed]
+        if found:
+            _, item, receptacle = min(found)
+            if receptacle != self.here:
+                return f"{verb} {wanted}", f"go to {receptacle}"
+            return f"{verb} {wanted}", f"take {item} from {receptacle}" if verb == "take" else f"use {item}"
+        if self.closed and self.here not in self.contents:
+            return f"find {wanted}", f"open {self.here}"
+        unseen = [r for r in self.receptacles if r not in self.visited]
+        if not unseen:
+            self.visited.clear()
+            unseen = self.receptacles
+        weights = self.weights[wanted]
+        best = max(unseen, key=lambda r: (weights[type_of(r)], -int(r.rpartition(" ")[2])))
+        return f"find {wanted}", f"go to {best}"
+
+    def _first(self, wanted: str) -> str:
+        """The receptacle of a type with the lowest number, but where one of two things lies already: that one."""
+        of_type = [r for r in self.receptacles if type_of(r) == wanted]
+        holding = [r for r in of_type if any(type_of(i) == self.object_type for i in self.contents.get(r, ()))]
+        preferred = holding if self.goal.kind is GoalKind.TWO and holding else of_type
+        return min(preferred or self.receptacles, key=lambda r: int(r.rpartition(" ")[2]))
+
+    def observe(self, command: str, feedback: str) -> None:
+        """Take in what a command (the explorer's or another's) did."""
+        verb, _, place = command.partition(" ")
+        if feedback == "Nothing happens.":
+            if verb == "go" and self.here:  # one stands there already: two receptacles can share a location
+                self.beside = place.removeprefix("to ")
+                self.visited.add(self.beside)
+            return
+        arrived = _ARRIVED.match(feedback)
+        if arrived or (verb == "examine" and place in self.receptacles):
+            self.here, self.beside = arrived[1] if arrived else place, None
+            self.visited.add(self.here)
+            self.closed = "is closed." in feedback
+        elif verb in ("open", "close"):
+            self.closed = verb == "close"
+        if self.here and (arrived or verb in ("open", "examine")) and not self.closed and "you see" in feedback:
+            self.contents[self.here] = _SEEN.findall(feedback.split("you see", 1)[-1])
+        self._handle(command)
+
+    def _handle(self, command: str) -> None:
+        verb, _, rest = command.partition(" ")
+        if verb == "take":
+            self.held = rest.partition(" from ")[0]
+            if self.held in self.contents.get(self.here or "", []):
+                self.contents[self.here or ""].remove(self.held)
+        elif verb == "move" and self.held:
+            self.contents.setdefault(self.here or "", []).append(self.held)
+            if self.here == self.target:
+                self.placed.add(self.held)
+            self.held = None
+        elif verb in ("heat", "cool", "clean"):
+            self.prepared = True

@@ -1,0 +1,66 @@
+"""Was a step progress? The planner's word, which credits honest exploration.
+
+The planner knows where everything is, so to it a look into an empty drawer is worth nothing. An agent that does not
+know must look: a first visit counts as progress while nothing that is sought has been seen, provided that it leaves
+the plan no longer. The labels measure the reward model; no update ever reads them.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rlanything.domains.alfworld.model import GoalKind
+from rlanything.domains.alfworld.planner import distance
+from rlanything.domains.alfworld.simulator import Episode
+
+_SEEN = re.compile(r"\ba ([a-z]+) (\d+)")
+NOTHING = "Nothing happens."
+
+
+class Progress:
+    """Labels the steps of one episode as they are taken."""
+
+    def __init__(self, episode: Episode) -> None:
+        """`episode` must have been reset; it is read after every step."""
+        self.episode = episode
+        self.remaining = distance(episode)
+        self.visited: set[str] = set()
+        self.seen: set[tuple[str, str]] = set()
+        self.placed: set[tuple[str, str]] = set()
+
+    def step(self, command: str, feedback: str) -> tuple[int, str]:
+        """(+1 progress or -1 none, the reason in a few words) of the command that the episode has just taken."""
+        before, self.remaining = self.remaining, distance(self.episode)
+        sought = self._sought()
+        known = any(kind == sought and (kind, n) not in self.placed for kind, n in self.seen)
+        new = command not in self.visited
+        self._note(command, feedback)
+        if feedback == NOTHING:
+            return -1, "does nothing"
+        if self.remaining is None:
+            return -1, "makes the task impossible"
+        if before is None or self.remaining < before:
+            return 1, "closer to the goal"
+        if self.remaining > before:
+            return -1, "undoes progress"
+        if command.startswith(("go to ", "open ")) and new and sought and not known:
+            return 1, "looks at a new place"
+        return -1, "seen before" if not new else "no progress"
+
+    def _sought(self) -> str | None:
+        """The kind of thing that must be found next; None while the thing in hand has its place."""
+        goal, game = self.episode.game.goal, self.episode.game
+        held = self.episode.state.held
+        if held is None or game.objects[held].type != goal.object_type:
+            return goal.object_type.lower()
+        return (goal.lamp_type or "").lower() if goal.kind is GoalKind.LOOK else None
+
+    def _note(self, command: str, feedback: str) -> None:
+        if feedback == NOTHING:
+            return
+        if command.startswith(("go to ", "open ")):
+            self.visited.add(command)
+            self.seen.update(_SEEN.findall(feedback.split("you see", 1)[-1]))
+        elif command.startswith("move "):
+            kind, _, number = command.removeprefix("move ").partition(" to ")[0].rpartition(" ")
+            self.placed.add((kind, number))

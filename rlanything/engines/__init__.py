@@ -1,0 +1,50 @@
+"""Engines make all tokens: `make_engine` starts the one that a configuration names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rlanything.config import EngineConfig, ModelConfig
+from rlanything.engines.base import Engine, EngineError
+
+KINDS = ("vllm", "transformers")
+
+
+def make_engine(model: ModelConfig, config: EngineConfig, seed: int, log_path: Path) -> Engine:
+    """Start an engine on `model.path`. vLLM writes its log to `log_path`; the transformers engine writes none.
+
+    Raises EngineError where the kind is unknown or the model cannot serve: missing, or without a chat template.
+    """
+    if config.kind not in KINDS:
+        raise EngineError(f"engine.kind={config.kind!r} is unknown, expected one of {', '.join(KINDS)}")
+    _check_model(model)
+    if config.kind == "vllm":  # imported here: vLLM takes seconds to import and need not be installed
+        from rlanything.engines.vllm import VLLMEngine
+
+        return VLLMEngine(model.path, config, log_path, trust_remote_code=model.trust_remote_code, seed=seed)
+    from rlanything.engines.transformers import TransformersEngine
+
+    return TransformersEngine(model.path, config, trust_remote_code=model.trust_remote_code, seed=seed)
+
+
+def _check_model(model: ModelConfig) -> None:
+    from transformers import AutoTokenizer
+
+    folder = Path(model.path).expanduser()
+    if folder.is_dir() and not (folder / "config.json").is_file():
+        raise EngineError(f"model.path={model.path!r} has no config.json, expected a Hugging Face model folder")
+    looks_local = folder.is_absolute() or model.path.startswith((".", "~")) or model.path.count("/") > 1
+    if looks_local and not folder.is_dir():
+        raise EngineError(f"model.path={model.path!r} is no folder: make or download the model first, or correct the path")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(model.path, trust_remote_code=model.trust_remote_code)
+    except (OSError, ValueError) as error:
+        raise EngineError(
+            f"model.path={model.path!r} has no tokenizer that loads, expected tokenizer.json beside config.json or a "
+            f"reachable hub model: {error}"
+        ) from error
+    if not tokenizer.chat_template:
+        raise EngineError(
+            f"the tokenizer of model.path={model.path!r} has no chat template, expected one: add chat_template.jinja "
+            "to the folder or use an instruct model"
+        )

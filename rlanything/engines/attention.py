@@ -1,0 +1,181 @@
+"""Attention over a block cache for packed tokens, registered as an attention implementation of transformers.
+
+All tokens of a model step, prefills and decodes alike, are packed into one row [1, T], so that linear layers see
+no padding. Attention takes the sequences in chunks of similar query and key length: their blocks are gathered
+into a contiguous buffer that stays in the processor's cache, and two batched matrix products do the rest. On a
+CPU this measured about twice as fast as scaled_dot_product_attention, in bfloat16 and float32.
+Source of the layout: vLLM's paged attention (arXiv 2309.06180).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AttentionInterface
+
+IMPLEMENTATION = "rlanything_blocks"
+BLOCK_SIZE = 16
+CHUNK_ROWS = 32  # sequences per chunk: enough to hide the call overhead, few enough to stay in the cache
+CHUNK_SCORES = 1 << 21  # query x key products per chunk and head: bounds the buffer of a long prefill
+
+
+def round_up(n: int) -> int:
+    """The next size class. Every new matrix shape costs oneDNN a few milliseconds, so few shapes are used."""
+    if n == 1:
+        return 1
+    step = 8 if n <= 32 else 16 if n <= 128 else 64 if n <= 1024 else 256
+    return -(-n // step) * step
+
+
+@dataclass
+class Chunk:
+    """Sequences [B] attended together: their tokens are `tokens` (a slice of T), padded to L queries and S keys."""
+
+    tokens: slice
+    gather_BL: torch.Tensor | None  # index into T of each query, None where L = 1
+    scatter_N: torch.Tensor | None  # index into the padded B*L queries of each token, None where L = 1
+    blocks: torch.Tensor  # index of each (row, head, block) into the cache seen as [blocks * heads, ...]
+    mask_BLS: torch.Tensor  # 0 or -inf, for the last keys only
+    keys: int
+    masked_from: int
+
+
+class BlockCache:
+    """Keys and values of all layers, and the plan of the model step under way."""
+
+    def __init__(self, num_layers: int, num_blocks: int, num_heads: int, head_dim: int, dtype: torch.dtype) -> None:
+        self.num_heads = num_heads
+        self.data = torch.zeros(num_layers, 2, num_blocks, num_heads, BLOCK_SIZE, head_dim, dtype=dtype)
+        self.chunks: list[Chunk] = []
+        self.write_HT = torch.empty(0, dtype=torch.long)
+        self.num_tokens = 0
+
+    def copy_blocks(self, copies: dict[int, int]) -> None:
+        """Copy source blocks over target blocks ({target: source}), all at once."""
+        targets, sources = torch.tensor(list(copies)), torch.tensor(list(copies.values()))
+        self.data[:, :, targets] = self.data[:, :, sources]
+
+    def plan(self, table: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Prepare one step for sequences [N] whose `lengths` new tokens follow `starts` cached ones.
+
+        `table` [N, blocks] names each sequence's blocks. Sequences must come sorted by (round_up(length), start).
+        Returns the positions [T] of the packed tokens.
+        """
+        rows = np.repeat(np.arange(len(starts)), lengths)
+        firsts = np.cumsum(lengths) - lengths
+        positions = np.arange(len(rows)) - firsts[rows] + starts[rows]
+        heads = np.arange(self.num_heads)[:, None]
+        write = (table[rows, positions // BLOCK_SIZE] * self.num_heads + heads) * BLOCK_SIZE + positions % BLOCK_SIZE
+        self.write_HT = torch.from_numpy(write.ravel())
+        self.num_tokens = len(rows)
+        self.chunks = [
+            self._chunk(table[a:b], starts[a:b], lengths[a:b], int(firsts[a])) for a, b in _spans(starts, lengths)
+        ]
+        return positions
+
+    def _chunk(self, table: np.ndarray, starts: np.ndarray, lengths: np.ndarray, first: int) -> Chunk:
+        size = len(starts)
+        width = int(lengths.max())
+        queries = round_up(width)
+        num_tokens = int(lengths.sum())
+        gather = scatter = None
+        # Padded rows and queries repeat the last real one, so that nothing is ever masked wholly.
+        row = np.minimum(np.arange(1 << (size - 1).bit_length()), size - 1)
+        query = np.minimum(np.arange(queries), lengths[row, None] - 1)
+        if queries > 1:
+            firsts = first + np.cumsum(lengths) - lengths
+            gather = torch.from_numpy((firsts[row, None] + query).ravel())
+            within = np.arange(num_tokens) - np.repeat(firsts - first, lengths)
+            scatter = torch.from_numpy(np.repeat(np.arange(size) * queries, lengths) + within)
+        keys = -(-int((starts + lengths).max()) // 64) * 64
+        num_blocks = keys // BLOCK_SIZE
+        used = table[row, : min(num_blocks, table.shape[1])]
+        used = np.pad(used, ((0, 0), (0, num_blocks - used.shape[1])))
+        blocks = used[:, None, :] * self.num_heads + np.arange(self.num_heads)[:, None]
+        masked_from = int(starts.min()) + 1
+        visible = np.arange(masked_from, keys) <= (starts[row, None] + query)[:, :, None]
+        mask = torch.zeros(visible.shape, dtype=self.data.dtype)
+        mask.masked_fill_(torch.from_numpy(~visible), float("-inf"))
+        return Chunk(
+            slice(first, first + num_tokens), gather, scatter, torch.from_numpy(blocks.ravel()), mask, keys, masked_from
+        )
+
+    def attend(
+        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float
+    ) -> torch.Tensor:
+        """Write the new keys and values, then attend. query [1, heads, T, D] to output [1, T, heads, D]."""
+        keys, values = (cache.view(-1, BLOCK_SIZE, cache.shape[-1]) for cache in self.data[layer])
+        for cache, new in ((keys, key), (values, value)):
+            flat = new[0, :, : self.num_tokens].reshape(-1, new.shape[-1])
+            cache.view(-1, cache.shape[-1]).index_copy_(0, self.write_HT, flat)
+        query_TED = query[0].transpose(0, 1)
+        output_TED = torch.zeros(query_TED.shape, dtype=query.dtype)
+        for chunk in self.chunks:
+            self._attend_chunk(chunk, query_TED, keys, values, scaling, output_TED)
+        return output_TED.unsqueeze(0)
+
+    def _attend_chunk(
+        self,
+        chunk: Chunk,
+        query_TED: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        scaling: float,
+        output_TED: torch.Tensor,
+    ) -> None:
+        heads, dim = self.num_heads, query_TED.shape[-1]
+        groups = query_TED.shape[1] // heads
+        rows, queries, _ = chunk.mask_BLS.shape
+        batch = rows * heads
+        key_BSD = keys.index_select(0, chunk.blocks).view(batch, chunk.keys, dim)
+        value_BSD = values.index_select(0, chunk.blocks).view(batch, chunk.keys, dim)
+        if chunk.gather_BL is None:
+            picked = query_TED[chunk.tokens]
+            if len(picked) < rows:
+                picked = torch.cat((picked, picked[-1:].expand(rows - len(picked), -1, -1)))
+        else:
+            picked = query_TED.index_select(0, chunk.gather_BL)
+        query_BMD = picked.view(rows, queries, heads, groups, dim).permute(0, 2, 3, 1, 4).reshape(batch, -1, dim)
+        scores = torch.empty(batch, groups * queries, chunk.keys, dtype=query_TED.dtype)
+        torch.baddbmm(scores, query_BMD, key_BSD.transpose(1, 2), beta=0, alpha=scaling, out=scores)
+        scores.view(rows, -1, queries, chunk.keys)[..., chunk.masked_from :] += chunk.mask_BLS.unsqueeze(1)
+        mixed = torch.bmm(scores.softmax(-1), value_BSD)
+        mixed = mixed.view(rows, heads, groups, queries, dim).permute(0, 3, 1, 2, 4).reshape(rows * queries, -1, dim)
+        count = chunk.tokens.stop - chunk.tokens.start
+        output_TED[chunk.tokens] = mixed[:count] if chunk.scatter_N is None else mixed.index_select(0, chunk.scatter_N)
+
+
+def _spans(starts: np.ndarray, lengths: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Runs of sequences with one query size class, cut to bounded chunks."""
+    classes = [round_up(int(length)) for length in lengths]
+    ends = starts + lengths
+    a = 0
+    while a < len(classes):
+        b, longest = a, 0
+        while b < len(classes) and b - a < CHUNK_ROWS and classes[b] == classes[a]:
+            longest = max(longest, int(ends[b]))
+            if b > a and (b + 1 - a) * classes[a] * longest > CHUNK_SCORES:
+                break
+            b += 1
+        yield a, b
+        a = b
+
+
+def _attention(
+    module: Any,  # the attention module of one layer
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float,
+    block_cache: BlockCache,
+    **_: object,
+) -> tuple[torch.Tensor, None]:
+    return block_cache.attend(module.layer_idx, query, key, value, scaling), None
+
+
+AttentionInterface.register(IMPLEMENTATION, _attention)

@@ -1,0 +1,98 @@
+"""The engine protocol: tokens in, tokens and logprobs out, weights replaced in place.
+
+An engine knows neither tasks nor rewards. Policy, reward model and rewriter are engines by role.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How to sample one request. Temperature 0 is greedy. `seed` makes a request repeatable by itself."""
+
+    temperature: float = 1.0
+    max_tokens: int = 64
+    top_p: float = 1.0
+    top_k: int = 0
+    stop_token_ids: tuple[int, ...] = ()
+    seed: int | None = None
+
+
+@dataclass
+class Completion:
+    """One sampled response.
+
+    `token_ids` includes the stop token where one was sampled. `logprobs[t]` is the log-probability of
+    `token_ids[t]` under softmax(logits / temperature) (temperature 1 where greedy). `stop_reason` is "stop" or "length".
+    """
+
+    token_ids: list[int]
+    logprobs: list[float]
+    stop_reason: str
+
+
+@dataclass
+class EngineStats:
+    """Counters since the engine started. `busy_s` is the time spent inside model steps."""
+
+    prompt_tokens: int = 0
+    cached_prompt_tokens: int = 0
+    generated_tokens: int = 0
+    steps: int = 0
+    busy_s: float = 0.0
+
+
+class EngineError(RuntimeError):
+    """The engine could not do what it was asked: the message says which request and what to do."""
+
+
+class PromptTooLong(EngineError):
+    """prompt + max_tokens does not fit the engine's context; the caller ends the episode as truncated."""
+
+
+class Engine(Protocol):
+    """What rollout, judge and rewrite need. All coroutines run on one asyncio loop."""
+
+    max_model_len: int
+    version: int
+
+    async def generate(
+        self, prompt_ids: list[int], sampling: SamplingParams, n: int = 1, images: tuple[str, ...] = ()
+    ) -> list[Completion]:
+        """Sample `n` responses to one prompt; requests of concurrent callers are batched.
+
+        Raises PromptTooLong where len(prompt_ids) + 1 exceeds `max_model_len` (a response is cut to what
+        fits), EngineError where the engine is dead.
+        """
+        ...
+
+    def load_weights(self, version: int, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Replace all weights in place (HF parameter names) and drop every cache. No request may be under way."""
+        ...
+
+    def checksum(self) -> str:
+        """A digest of the weights as loaded, comparable with `learner.checksum()`: see `engines.checksum`."""
+        ...
+
+    def sleep(self) -> None:
+        """Release what the engine can release (KV cache) while learners work."""
+        ...
+
+    def wake(self) -> None:
+        """Take it back before the next request."""
+        ...
+
+    def stats(self) -> EngineStats:
+        """Counters since the start."""
+        ...
+
+    def close(self) -> None:
+        """Stop the engine and everything that it started."""
+        ...

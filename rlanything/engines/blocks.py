@@ -1,0 +1,190 @@
+"""Which cache block holds which tokens: sharing, copy-on-write and LRU eviction, without any tensor.
+
+A cache block has room for the keys and values of `block_size` tokens. Sequences that start alike share blocks; blocks
+that no sequence uses keep their content until they are needed (least recently used first), so a prompt
+that extends an earlier prompt and response finds it. A partly matching block is copied, so nothing is lost to
+the block's granularity.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+ROOT = 0  # content id of the empty prefix
+
+
+class Block:
+    """One block. `content` identifies the tokens up to its end once it is full, `parent` those before it."""
+
+    __slots__ = ("content", "index", "parent", "refs", "tokens")
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.refs = 0
+        self.parent = -1
+        self.content = -1
+        self.tokens: tuple[int, ...] = ()
+
+
+class Chain:
+    """The blocks of one sequence. `budget` is how many more it may take; these are set aside for it."""
+
+    __slots__ = ("blocks", "budget", "content", "sealed")
+
+    def __init__(self, blocks: list[Block], budget: int, sealed: int, content: int) -> None:
+        self.blocks = blocks
+        self.budget = budget
+        self.sealed = sealed
+        self.content = content
+
+
+class Match:
+    """What the cache holds of a prompt: whole `blocks`, then `partial` tokens of `source`."""
+
+    __slots__ = ("blocks", "content", "next_key", "partial", "source")
+
+    def __init__(self, blocks: list[Block], content: int, source: Block | None, partial: int, next_key: tuple) -> None:
+        self.blocks = blocks
+        self.content = content
+        self.source = source
+        self.partial = partial
+        self.next_key = next_key
+
+
+class BlockPool:
+    """All blocks of a cache. `copies` maps target to source blocks: to be copied before the next model step."""
+
+    def __init__(self, num_blocks: int, block_size: int) -> None:
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self.copies: dict[int, int] = {}
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all content. No chain may be open."""
+        self._free: OrderedDict[int, Block] = OrderedDict((i, Block(i)) for i in range(self.num_blocks))
+        self._reserved = 0
+        self._next_content = ROOT + 1
+        self._full: dict[tuple[int, tuple[int, ...]], Block] = {}
+        self._newest: dict[int, Block] = {}
+        self.copies.clear()
+
+    def blocks_for(self, num_tokens: int) -> int:
+        """Blocks that hold `num_tokens` tokens."""
+        return -(-num_tokens // self.block_size)
+
+    def match(self, tokens: Sequence[int]) -> Match:
+        """The longest cached prefix of `tokens`, at most all but the last (whose logits are needed)."""
+        size, limit = self.block_size, len(tokens) - 1
+        blocks: list[Block] = []
+        content, start = ROOT, 0
+        while True:
+            key = (content, tuple(tokens[start : start + size]))
+            block = self._full.get(key)
+            if block is None or start + size > limit:
+                break
+            blocks.append(block)
+            content, start = block.content, start + size
+        source = block or self._newest.get(content)
+        partial = _common(source.tokens, key[1], limit - start) if source else 0
+        return Match(blocks, content, source if partial else None, partial, key)
+
+    def admits(self, match: Match, num_blocks: int) -> bool:
+        """Whether a chain of `num_blocks` in all, the matched ones among them, can be had."""
+        idle = sum(not block.refs for block in match.blocks)
+        return num_blocks - len(match.blocks) + idle <= len(self._free) - self._reserved
+
+    def open(self, match: Match, num_blocks: int) -> Chain:
+        """A chain that shares the matched blocks and may grow to `num_blocks`. Ask `admits` first."""
+        for block in match.blocks:
+            self._take(block)
+        chain = Chain(list(match.blocks), num_blocks - len(match.blocks), len(match.blocks), match.content)
+        self._reserved += chain.budget
+        if match.source is not None:
+            self._append_copy(chain, match.source)
+        return chain
+
+    def fork(self, chain: Chain, num_tokens: int, budget: int) -> Chain:
+        """A second chain with the same `num_tokens` (sealed before), which takes over `budget` of the first's."""
+        whole = num_tokens // self.block_size
+        for block in chain.blocks[:whole]:
+            self._take(block)
+        chain.budget -= budget
+        fork = Chain(chain.blocks[:whole], budget, chain.sealed, chain.content)
+        if num_tokens % self.block_size:
+            self._append_copy(fork, chain.blocks[whole])
+        return fork
+
+    def grow(self, chain: Chain, num_tokens: int) -> list[Block]:
+        """Take blocks until the chain holds `num_tokens`; returns the new ones."""
+        new = [self._allocate(chain) for _ in range(self.blocks_for(num_tokens) - len(chain.blocks))]
+        chain.blocks.extend(new)
+        return new
+
+    def seal(self, chain: Chain, tokens: Sequence[int], computed: int, partial: bool) -> None:
+        """Make what is computed known to later prompts: full blocks always, the last one only if `partial`."""
+        size = self.block_size
+        while (chain.sealed + 1) * size <= computed:
+            start = chain.sealed * size
+            block = chain.blocks[chain.sealed]
+            self._publish(block, chain.content, tuple(tokens[start : start + size]))
+            key = (chain.content, block.tokens)
+            known = self._full.setdefault(key, block)
+            if known is block:
+                block.content = self._next_content
+                self._next_content += 1
+            chain.content = known.content
+            chain.sealed += 1
+        start = chain.sealed * size
+        if partial and start < computed:
+            self._publish(chain.blocks[chain.sealed], chain.content, tuple(tokens[start:computed]))
+
+    def close(self, chain: Chain) -> None:
+        """Give the chain's blocks back; their content stays until they are taken again."""
+        self._reserved -= chain.budget
+        for block in reversed(chain.blocks):  # the tail becomes the first to be evicted
+            block.refs -= 1
+            if not block.refs:
+                self._free[block.index] = block
+        chain.blocks, chain.budget = [], 0
+
+    def _take(self, block: Block) -> None:
+        if not block.refs:
+            del self._free[block.index]
+        block.refs += 1
+
+    def _allocate(self, chain: Chain) -> Block:
+        _, block = self._free.popitem(last=False)
+        self._forget(block)
+        block.refs = 1
+        chain.budget -= 1
+        self._reserved -= 1
+        return block
+
+    def _append_copy(self, chain: Chain, source: Block) -> None:
+        # The source may be evicted by this very allocation: its content stands until the next model step writes.
+        target = self._allocate(chain)
+        self.copies[target.index] = source.index
+        chain.blocks.append(target)
+
+    def _publish(self, block: Block, parent: int, tokens: tuple[int, ...]) -> None:
+        if block.parent != parent and self._newest.get(block.parent) is block:
+            del self._newest[block.parent]
+        block.parent, block.tokens = parent, tokens
+        self._newest[parent] = block
+
+    def _forget(self, block: Block) -> None:
+        if self._full.get((block.parent, block.tokens)) is block:
+            del self._full[block.parent, block.tokens]
+        if self._newest.get(block.parent) is block:
+            del self._newest[block.parent]
+        block.parent, block.content, block.tokens = -1, -1, ()
+
+
+def _common(a: Sequence[int], b: Sequence[int], limit: int) -> int:
+    length = min(len(a), len(b), limit)
+    for i in range(length):
+        if a[i] != b[i]:
+            return i
+    return max(length, 0)

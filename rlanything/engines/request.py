@@ -1,0 +1,26 @@
+"""What every engine checks of a request before it takes it, so that all refuse alike."""
+
+from __future__ import annotations
+
+from rlanything.engines.base import EngineError, PromptTooLong, SamplingParams
+
+
+def response_limit(
+    prompt_ids: list[int], sampling: SamplingParams, n: int, images: tuple[str, ...], max_model_len: int
+) -> int:
+    """The request's max_tokens, cut to what fits the context.
+
+    Raises PromptTooLong where not even one token fits, EngineError for images (neither engine reads them) and
+    for an empty prompt, n < 1 or max_tokens < 1.
+    """
+    if images or not prompt_ids or n < 1 or sampling.max_tokens < 1:
+        raise EngineError(
+            f"request refused: {len(images)} images, {len(prompt_ids)} prompt tokens, n={n}, max_tokens="
+            f"{sampling.max_tokens}; expected no images, and at least 1 of each of the others"
+        )
+    if len(prompt_ids) + 1 > max_model_len:
+        raise PromptTooLong(
+            f"a prompt of {len(prompt_ids)} tokens leaves no room in max_model_len={max_model_len}: end the episode or "
+            "raise engine.max_model_len"
+        )
+    return min(sampling.max_tokens, max_model_len - len(prompt_ids))

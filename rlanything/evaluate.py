@@ -1,0 +1,75 @@
+"""The benchmark run: episodes of a fixed set of tasks, and what they come to."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rlanything.chat import ChatModel
+from rlanything.config import Config
+from rlanything.domains.base import Domain
+from rlanything.feedback import diagnostics
+from rlanything.judge import Judge
+from rlanything.rollout import ignore_turn, run_group
+from rlanything.runs.progress import Progress
+from rlanything.types import Group, Task
+
+Z95 = 1.959964  # standard normal quantile of a two-sided 95 % interval
+
+
+def wilson(successes: int, total: int) -> tuple[float, float]:
+    """95 % confidence interval of a proportion (Wilson 1927); (nan, nan) without observations."""
+    if total == 0:
+        return float("nan"), float("nan")
+    p, z2 = successes / total, Z95 * Z95
+    middle = (p + z2 / (2 * total)) / (1 + z2 / total)
+    half = Z95 * math.sqrt(p * (1 - p) / total + z2 / (4 * total * total)) / (1 + z2 / total)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def evaluation_tasks(domain: Domain, split: str, num: int, seed: int) -> list[Task]:
+    """The same `num` tasks of a split at every evaluation (0: all)."""
+    tasks = sorted(domain.tasks(split), key=lambda t: t.id)
+    random.Random(f"{seed}/{split}").shuffle(tasks)
+    return tasks[:num] if num else tasks
+
+
+async def run_evaluation(
+    tasks: Sequence[Task], domain: Domain, policy: ChatModel, judge_model: ChatModel | None, config: Config, progress: Progress, label: str
+) -> list[Group]:
+    """Play every task `evaluation.num_rollout` times at the evaluation's temperature; judged where a judge is given."""
+    seed = f"{config.experiment.seed}/evaluation"
+    rollout = replace(config.rollout, temperature=config.evaluation.temperature)
+    judge = Judge(judge_model, domain, config.reward, seed) if judge_model else None
+    limit = asyncio.Semaphore(rollout.max_concurrent)
+    num = config.evaluation.num_rollout
+    with progress.phase(label, len(tasks) * num) as bar:
+        groups = [
+            run_group(t, domain, policy, rollout, seed, num, limit, judge.on_turn if judge else ignore_turn, bar.advance) for t in tasks
+        ]
+        results = list(await asyncio.gather(*groups))
+        if judge:
+            await judge.finish()
+    return results
+
+
+def summarise(groups: Sequence[Group], domain: Domain) -> dict[str, float]:
+    """Success rate with its interval, overall and per task type, turns, tokens, and the diagnostics of a step."""
+    episodes = [(g, t) for g in groups for t in g.valid]
+    successes = sum(t.success for _, t in episodes)
+    low, high = wilson(successes, len(episodes))
+    tokens = sum(len(turn.response_ids) for _, t in episodes for turn in t.turns)
+    figures = diagnostics(groups) | {
+        "success_low": low,
+        "success_high": high,
+        "episodes": len(episodes),
+        "failures": sum(len(g.trajectories) for g in groups) - len(episodes),
+        "response_tokens": tokens / max(1, len(episodes)),
+    }
+    for kind in sorted({domain.kind(g.task) for g in groups}):
+        of_kind = [t.success for g, t in episodes if domain.kind(g.task) == kind]
+        figures[f"success_rate/{kind}"] = sum(of_kind) / len(of_kind) if of_kind else float("nan")
+    return figures

@@ -1,0 +1,183 @@
+"""Integrated feedback for the policy, consistency feedback for the reward model, and their diagnostics.
+
+Pure numpy on plain data (paper arXiv 2602.02488, section 3; DESIGN section 1 has the definitions). Episodes
+that the infrastructure broke never enter a baseline, and an evaluation without a score is absent from the
+mean: neither can move another episode's advantage.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from rlanything.config import RewardConfig
+from rlanything.types import Group, Trajectory, Turn
+
+ZERO_SPREAD = 1e-8  # a standard deviation below it is rounding, not a difference
+
+
+def standardise(values: Sequence[float]) -> np.ndarray:
+    """z-scores (population standard deviation); all 0 where there is one value or no spread."""
+    x = np.asarray(values, dtype=np.float64)
+    if len(x) < 2 or x.std() < ZERO_SPREAD:
+        return np.zeros(len(x))
+    return (x - x.mean()) / x.std()
+
+
+def step_signal(turn: Turn) -> float | None:
+    """mean_j S_ij over the evaluations that hold a score; None where none does."""
+    scores = [e.score for e in turn.evaluations if e.score is not None]
+    return sum(scores) / len(scores) if scores else None
+
+
+def integrated_feedback(outcome: int, signal: float | None, config: RewardConfig) -> float | None:
+    """R_i = w_o O + lambda mean_j S_ij; None (takes no part) where lambda counts and no evaluation has a score."""
+    if config.step_weight == 0:
+        return config.outcome_weight * outcome
+    if signal is None:
+        return None
+    return config.outcome_weight * outcome + config.step_weight * signal
+
+
+def within(accuracy: float, band: Sequence[float]) -> bool:
+    """Whether a group of this accuracy trains (the bounds included; nan is outside)."""
+    return band[0] <= accuracy <= band[1]
+
+
+def assign_policy_advantages(group: Group, config: RewardConfig) -> None:
+    """Fill `reward` and `advantage` of every turn of the group's valid episodes.
+
+    A turn that takes no part (no parsable evaluation) and every turn of a broken episode keep None.
+    """
+    for trajectory in group.trajectories:
+        for turn in trajectory.turns:
+            turn.reward = turn.advantage = None
+    for trajectory in group.valid:
+        for turn in trajectory.turns:
+            turn.reward = integrated_feedback(trajectory.outcome, step_signal(turn), config)
+    ADVANTAGES[config.advantage](group.valid, config)
+
+
+def _step_index(trajectories: list[Trajectory], config: RewardConfig) -> None:
+    """The paper: z-score of R_i over the episodes that reached the same step index."""
+    for i in range(_longest(trajectories)):
+        turns = [t.turns[i] for t in trajectories if i < len(t.turns) and t.turns[i].reward is not None]
+        for turn, z in zip(turns, standardise([turn.reward or 0.0 for turn in turns]), strict=True):
+            turn.advantage = float(z)
+
+
+def _step_index_absorbing(trajectories: list[Trajectory], config: RewardConfig) -> None:
+    """As `step_index`, but a finished episode stays in the later baselines with its final feedback.
+
+    Without it late baselines hold failures alone, and the z-score there is the step signal alone.
+    """
+    finals = [next((t.reward for t in reversed(tr.turns) if t.reward is not None), None) for tr in trajectories]
+    for i in range(_longest(trajectories)):
+        rewards: list[float] = []
+        turns: list[Turn | None] = []
+        for trajectory, final in zip(trajectories, finals, strict=True):
+            turn = trajectory.turns[i] if i < len(trajectory.turns) else None
+            reward = turn.reward if turn is not None else final
+            if reward is not None:
+                rewards.append(reward)
+                turns.append(turn)
+        for turn, z in zip(turns, standardise(rewards), strict=True):
+            if turn is not None:
+                turn.advantage = float(z)
+
+
+def _separate(trajectories: list[Trajectory], config: RewardConfig) -> None:
+    """Outcome standardised over the episodes, step signal over the step index, added with lambda."""
+    outcomes = config.outcome_weight * standardise([t.outcome for t in trajectories])
+    for i in range(_longest(trajectories)):
+        reached = [(t.turns[i], o) for t, o in zip(trajectories, outcomes, strict=True) if i < len(t.turns)]
+        parts = [(turn, o) for turn, o in reached if turn.reward is not None]
+        signals = standardise([step_signal(turn) or 0.0 for turn, _ in parts])
+        for (turn, outcome), signal in zip(parts, signals, strict=True):
+            turn.advantage = float(outcome + config.step_weight * signal)
+
+
+def _trajectory(trajectories: list[Trajectory], config: RewardConfig) -> None:
+    """Outcome only, one advantage for a whole episode (GRPO, arXiv 2402.03300)."""
+    for trajectory, z in zip(trajectories, standardise([t.outcome for t in trajectories]), strict=True):
+        for turn in trajectory.turns:
+            turn.advantage = float(z)
+
+
+ADVANTAGES: dict[str, Callable[[list[Trajectory], RewardConfig], None]] = {
+    "step_index": _step_index,
+    "step_index_absorbing": _step_index_absorbing,
+    "separate": _separate,
+    "trajectory": _trajectory,
+}
+
+
+def _longest(trajectories: Iterable[Trajectory]) -> int:
+    return max((len(t.turns) for t in trajectories), default=0)
+
+
+def assign_reward_advantages(group: Group, config: RewardConfig) -> None:
+    """Consistency feedback R_i * S_ij of every evaluation, z-scored over its step or over the task.
+
+    Needs the rewards that `assign_policy_advantages` filled. An evaluation without a score gets the fixed
+    `unparsable_reward` instead, whatever R_i is, so that it can never reward or spoil a vote.
+    """
+    pools = []
+    for trajectory in group.valid:
+        for turn in trajectory.turns:
+            for evaluation in turn.evaluations:
+                scored = evaluation.score is not None and turn.reward is not None
+                evaluation.reward = (turn.reward or 0.0) * (evaluation.score or 0) if scored else config.unparsable_reward
+            pools.append(turn.evaluations)
+    if config.group == "task":
+        pools = [[e for pool in pools for e in pool]]
+    for pool in pools:
+        for evaluation, z in zip(pool, standardise([e.reward for e in pool]), strict=True):
+            evaluation.advantage = float(z)
+
+
+def theorem_bound(mu: float, m: int) -> float:
+    """1 - exp(-m (mu - 1)^2 / 4): how surely m votes order a good and a bad step, for mu > 1 (Theorem 1)."""
+    return 1.0 - math.exp(-m * (mu - 1.0) ** 2 / 4.0) if mu > 1.0 else 0.0
+
+
+def diagnostics(groups: Sequence[Group]) -> dict[str, float]:
+    """What a person wants to know of one step's rollouts; nan where nothing was there to measure.
+
+    `rm_process_accuracy` compares scores with the domain's own step labels, which no update ever sees;
+    `rm_process_balanced` is the mean of its recalls on progress and on no progress.
+    """
+    trajectories = [t for g in groups for t in g.valid]
+    turns = [(t, turn) for t in trajectories for turn in t.turns]
+    votes = [(t.outcome, turn.label, e.score) for t, turn in turns for e in turn.evaluations]
+    scored = [(o, label, s) for o, label, s in votes if s is not None]
+    labelled = [(label, s) for _, label, s in scored if label is not None]
+    p_plus = _mean(s > 0 for o, _, s in scored if o > 0)
+    p_minus = _mean(s < 0 for o, _, s in scored if o < 0)
+    m = max((len(turn.evaluations) for _, turn in turns), default=0)
+    recalls = [_mean(s > 0 for label, s in labelled if label > 0), _mean(s < 0 for label, s in labelled if label < 0)]
+    return {
+        "success_rate": _mean(t.success for t in trajectories),
+        "mean_reward": _mean(turn.reward for _, turn in turns if turn.reward is not None),
+        "mean_turns": _mean(len(t.turns) for t in trajectories),
+        "invalid_action_rate": _mean(turn.invalid for _, turn in turns),
+        "unparsable_action_rate": _mean(bool(turn.parse_error) for _, turn in turns),
+        "truncated_rate": _mean(t.status == "truncated" for t in trajectories),
+        "step_progress_rate": _mean(turn.label > 0 for _, turn in turns if turn.label is not None),
+        "rm_p_plus": p_plus,
+        "rm_p_minus": p_minus,
+        "rm_mu": p_plus + p_minus,
+        "rm_bound": theorem_bound(p_plus + p_minus, m) if not math.isnan(p_plus + p_minus) else float("nan"),
+        "rm_outcome_agreement": _mean(s == o for o, _, s in scored),
+        "rm_process_accuracy": _mean(s == label for label, s in labelled),
+        "rm_process_balanced": sum(recalls) / 2,
+        "rm_positive_rate": _mean(s > 0 for _, _, s in scored),
+        "rm_unparsable_rate": _mean(s is None for _, _, s in votes),
+    }
+
+
+def _mean(values: Iterable[float]) -> float:
+    x = [float(v) for v in values]
+    return sum(x) / len(x) if x else float("nan")

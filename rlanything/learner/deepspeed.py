@@ -1,0 +1,294 @@
+"""The learner: samples in, new weights out. Owns model, optimizer, schedule and RNG from step to step.
+
+A DeepSpeed engine is driven directly. Weights, gradients and optimizer state are float32, the forward pass runs in
+`config.dtype` under autocast. With several ranks every rank calls `update` with the same samples and takes its share
+of the micro-batches. Simplification: a frozen reference is a whole copy on every rank, not partitioned by ZeRO.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from transformers import AutoTokenizer
+
+from rlanything.config import LearnerConfig, ModelConfig
+from rlanything.learner.distributed import engine_config, start_deepspeed
+from rlanything.learner.loss import TokenBatch, policy_loss, supervised_loss
+from rlanything.learner.model import FLEX_BLOCK, TreeModel
+from rlanything.learner.packing import MicroBatch, build_trees, pack, packing_ratio, split_minibatches
+from rlanything.types import Sample
+
+STATE = "state"  # DeepSpeed's name for a checkpoint inside its folder
+
+
+class LearnerError(RuntimeError):
+    """An update that cannot be taken: the message names the update, what was found and what to do."""
+
+
+@dataclass
+class _Micro:
+    """A micro-batch with the log-probabilities [E] that passes before the updates gave it."""
+
+    batch: MicroBatch
+    old: Tensor | None = None
+    reference: Tensor | None = None
+
+
+Objective = Callable[[_Micro, float], tuple[Tensor, dict[str, Tensor]]]
+
+
+class ClippedAdamW(torch.optim.AdamW):
+    """AdamW that clips the gradient's norm and keeps it where DeepSpeed's engine looks for it."""
+
+    def __init__(self, params: list[torch.nn.Parameter], max_norm: float, **kwargs: object) -> None:
+        super().__init__(params, **kwargs)  # type: ignore[arg-type]
+        self.max_norm = max_norm
+        self._global_grad_norm = 0.0
+
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Clip, then step."""
+        params = [p for group in self.param_groups for p in group["params"]]
+        self._global_grad_norm = float(torch.nn.utils.clip_grad_norm_(params, self.max_norm or math.inf))
+        super().step(closure)
+
+
+def lr_factor(update: int, total_update: int, config: LearnerConfig) -> float:
+    """What the learning rate of update number `update` (from 0) is multiplied by: warm-up, then the schedule.
+
+    linear and cosine reach 0 at `total_update` and stay there.
+    """
+    if update < config.warmup_update:
+        return (update + 1) / config.warmup_update
+    if config.schedule == "constant":
+        return 1.0
+    span = max(1, total_update - config.warmup_update)
+    done = min(1.0, (update - config.warmup_update) / span)
+    return 1.0 - done if config.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * done))
+
+
+class Learner:
+    """Trains one model. Several live in one process (policy and reward model).
+
+    `total_update` is the number of optimizer steps that the schedule spans, `temperature` the sampling temperature by
+    which logits are divided, `log_path` the file that takes DeepSpeed's log.
+    """
+
+    def __init__(
+        self,
+        model: ModelConfig,
+        config: LearnerConfig,
+        total_update: int,
+        temperature: float = 1.0,
+        seed: int = 0,
+        log_path: Path | None = None,
+    ) -> None:
+        if temperature <= 0:
+            raise LearnerError(f"temperature {temperature}: the learner needs the sampling temperature, above 0")
+        self.config, self.total_update, self.temperature = config, total_update, temperature
+        deepspeed = start_deepspeed(log_path)
+        self.rank, self.world = dist.get_rank(), dist.get_world_size()
+        self.device = torch.device(deepspeed.get_accelerator().current_device_name())
+        self.tokenizer = AutoTokenizer.from_pretrained(model.path, trust_remote_code=model.trust_remote_code)
+        dtype = {"bfloat16": torch.bfloat16, "float32": torch.float32}[config.dtype]
+        self.model = TreeModel(model, dtype, self.device, entropy_gradient=config.entropy_bonus != 0)
+        self.model.to(self.device).train()
+        if config.gradient_checkpointing:
+            self.model.lm.gradient_checkpointing_enable({"use_reentrant": False})
+        self._reference: TreeModel | None = None
+        if config.kl_beta and config.kl_reference == "initial":
+            self._reference = TreeModel(model, dtype, self.device, entropy_gradient=False).to(self.device, dtype)
+            self._reference.requires_grad_(False)
+        self._bad_gradient = torch.zeros((), device=self.device)
+        for parameter in self.model.parameters():
+            parameter.register_hook(self._watch_gradient)
+        options = {"lr": config.lr, "betas": tuple(config.betas), "weight_decay": config.weight_decay}
+        params = list(self.model.parameters())
+        optimizer = (
+            torch.optim.AdamW(params, **options)  # type: ignore[arg-type]
+            if config.zero_stage
+            else ClippedAdamW(params, config.max_grad_norm, **options)
+        )
+        self.engine, self.optimizer, _, _ = deepspeed.initialize(
+            model=self.model, optimizer=optimizer, config=engine_config(config), dist_init_required=False
+        )
+        self._gathered = deepspeed.zero.GatheredParameters
+        self._rng = np.random.default_rng(seed)
+        self.num_updates = 0
+
+    def update(self, samples: Sequence[Sample]) -> dict[str, float]:
+        """num_epoch passes of num_update minibatches over the samples; metrics are means over the minibatches.
+
+        Raises LearnerError on a loss or gradient that is not finite, before the optimizer step is taken.
+        """
+        config = self.config
+        minibatches = self._minibatches(samples)
+        use_old = config.old_logprobs == "learner"
+        previous = config.kl_beta != 0 and config.kl_reference == "previous"
+        for i, micros in enumerate(minibatches):
+            for micro in micros:
+                # The first minibatch meets the very weights that its old log-probabilities are of: no pass needed.
+                if i > 0 and (use_old or previous):
+                    micro.old = self._logprobs(self.engine, micro.batch)
+                if self._reference is not None:
+                    micro.reference = self._logprobs(self._reference, micro.batch)
+
+        def objective(micro: _Micro, total_weight: float) -> tuple[Tensor, dict[str, Tensor]]:
+            new, entropy = self.engine(micro.batch, self.temperature)
+            if micro.old is None:
+                micro.old = new.detach()
+            weights, advantages, sampled = (
+                torch.from_numpy(a).to(self.device)
+                for a in (micro.batch.entries.weights, micro.batch.entries.advantages, micro.batch.entries.logprobs)
+            )
+            tokens = TokenBatch(
+                weights=weights,
+                advantages=advantages,
+                old=micro.old if use_old else sampled,
+                engine=sampled,
+                reference=micro.old if previous else micro.reference,
+            )
+            return policy_loss(new, entropy, tokens, total_weight, config)
+
+        return self._train(minibatches, objective)
+
+    def update_supervised(self, samples: Sequence[Sample]) -> dict[str, float]:
+        """The same passes with cross-entropy (at temperature 1) for a loss; advantages and logprobs are not read."""
+
+        def objective(micro: _Micro, total_weight: float) -> tuple[Tensor, dict[str, Tensor]]:
+            new, entropy = self.engine(micro.batch, 1.0)
+            weights = torch.from_numpy(micro.batch.entries.weights).to(self.device)
+            return supervised_loss(new, entropy, weights, total_weight)
+
+        return self._train(self._minibatches(samples), objective)
+
+    def _minibatches(self, samples: Sequence[Sample]) -> list[list[_Micro]]:
+        trained = [s for s in samples if s.weights.any()]
+        limit = self.config.micro_batch_tokens
+        on_gpu = self.device.type == "cuda"
+        packed = []
+        for part in split_minibatches(trained, self.config.num_update, self._rng):
+            trees = build_trees(part, limit, self.model.pairs_per_token)
+            # FlexAttention skips masked blocks: one long row without padding. A dense mask wants short rows.
+            batches = pack(trees, limit, limit if on_gpu else 0, FLEX_BLOCK if on_gpu else 1)
+            packed.append([_Micro(batch) for batch in self._share(batches)])
+        return packed
+
+    def _share(self, batches: list[MicroBatch]) -> list[MicroBatch]:
+        """This rank's micro-batches: ZeRO needs as many on every rank, so a missing one is filled up without weight."""
+        mine = batches[self.rank :: self.world]
+        if len(mine) < -(-len(batches) // self.world):
+            entries = replace(batches[0].entries, weights=np.zeros_like(batches[0].entries.weights))
+            mine.append(replace(batches[0], entries=entries, tree_tokens=0, sample_tokens=0))
+        return mine
+
+    @torch.no_grad()
+    def _logprobs(self, model: Callable[[MicroBatch, float], tuple[Tensor, Tensor]], batch: MicroBatch) -> Tensor:
+        return model(batch, self.temperature)[0]
+
+    def _train(self, minibatches: list[list[_Micro]], objective: Objective) -> dict[str, float]:
+        start = time.perf_counter()
+        updates = [self._step(m, objective) for _ in range(self.config.num_epoch) for m in minibatches]
+        batches = [micro.batch for micros in minibatches for micro in micros]
+        metrics = {name: float(np.mean([u[name] for u in updates])) for name in (updates[0] if updates else ())}
+        return metrics | {
+            "num_update": float(len(updates)),
+            "entries": float(sum(len(b.entries.nodes) for b in batches)),
+            "tree_tokens": float(sum(b.tree_tokens for b in batches)),
+            "sample_tokens": float(sum(b.sample_tokens for b in batches)),
+            "padded_tokens": float(sum(b.ids.size for b in batches)),
+            "packing_ratio": packing_ratio(batches),
+            "train_s": time.perf_counter() - start,
+        }
+
+    def _step(self, micros: list[_Micro], objective: Objective) -> dict[str, float]:
+        """One optimizer step; returns its metrics."""
+        local_weight = torch.tensor(sum(float(m.batch.entries.weights.sum()) for m in micros), device=self.device)
+        dist.all_reduce(local_weight)
+        total_weight = float(local_weight)
+        sums: dict[str, Tensor] = {}
+        self._bad_gradient.zero_()
+        for micro in micros:
+            loss, metrics = objective(micro, total_weight)
+            sums = {name: sums.get(name, 0) + value for name, value in metrics.items()}
+            self.engine.backward(loss * self.world)  # DeepSpeed averages gradients over the ranks
+        names = list(sums)
+        values = torch.stack([*(sums[name] for name in names), self._bad_gradient])
+        dist.all_reduce(values)
+        *found, bad_gradient = values.tolist()
+        metrics_now = dict(zip(names, found, strict=True))
+        if bad_gradient or not math.isfinite(metrics_now["loss"]):
+            self.engine.optimizer.zero_grad()
+            what = "gradient" if math.isfinite(metrics_now["loss"]) else "loss"
+            raise LearnerError(
+                f"update {self.num_updates}: the {what} is not finite, no step was taken; metrics {metrics_now}. "
+                "Look for extreme logprobs or advantages in the samples, or lower the learning rate"
+            )
+        lr = self.config.lr * lr_factor(self.num_updates, self.total_update, self.config)
+        for group in self.engine.optimizer.param_groups:
+            group["lr"] = lr
+        self.engine.step()
+        self.num_updates += 1
+        return metrics_now | {"grad_norm": float(self.engine.get_global_grad_norm()), "lr": lr}
+
+    def _watch_gradient(self, grad: Tensor) -> None:
+        # The sum is infinite or nan where any element is; reading one number a parameter costs next to nothing.
+        self._bad_gradient += (~grad.sum().isfinite()).float()
+
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
+        """(Hugging Face name, float32 tensor) of every weight; tied ones once. Valid until the next update."""
+        for name, parameter in self.model.lm.named_parameters():
+            with self._gathered([parameter], enabled=self.config.zero_stage == 3):
+                yield name, parameter.detach()
+
+    def checksum(self, dtype: torch.dtype) -> str:
+        """A digest of the weights as an engine of `dtype` holds them."""
+        from rlanything.engines.checksum import checksum
+
+        return checksum(self.weights(), dtype)
+
+    def save(self, folder: Path) -> None:
+        """All that `load` needs to continue exactly. The folder appears by rename; it must not exist."""
+        part = folder.with_name(folder.name + ".part")
+        if self.rank == 0:
+            shutil.rmtree(part, ignore_errors=True)  # of a save that was cut off
+        dist.barrier()
+        state = {"rng": self._rng.bit_generator.state, "num_updates": self.num_updates}
+        self.engine.save_checkpoint(str(part), tag=STATE, client_state={"learner": state}, save_latest=False)
+        dist.barrier()
+        if self.rank == 0:
+            os.rename(part, folder)
+        dist.barrier()
+
+    def load(self, folder: Path) -> None:
+        """Continue from `save`. Raises LearnerError where the folder holds no such state."""
+        if not (folder / STATE).is_dir():
+            raise LearnerError(f"{folder}: no learner state found; expected what Learner.save wrote there")
+        _, client = self.engine.load_checkpoint(str(folder), tag=STATE)
+        self._rng.bit_generator.state = client["learner"]["rng"]
+        self.num_updates = client["learner"]["num_updates"]
+
+    def export(self, folder: Path) -> None:
+        """Write model (float32) and tokenizer in Hugging Face format; the folder appears by rename or is replaced."""
+        state = {name: tensor.to("cpu", copy=True) for name, tensor in self.weights()}
+        if self.rank == 0:
+            part = folder.with_name(folder.name + ".part")
+            shutil.rmtree(part, ignore_errors=True)
+            self.model.lm.save_pretrained(part, state_dict=state)
+            self.tokenizer.save_pretrained(part)
+            shutil.rmtree(folder, ignore_errors=True)
+            os.rename(part, folder)
+        dist.barrier()
+
+    def close(self) -> None:
+        """Release the engine's memory."""
+        self.engine.destroy()

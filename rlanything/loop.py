@@ -1,0 +1,197 @@
+"""The closed loop: rollouts judged as they happen, both models updated, tasks adapted, weights in place, step after step."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from rlanything.config import Config
+from rlanything.evaluate import evaluation_tasks, run_evaluation, summarise
+from rlanything.feedback import assign_policy_advantages, assign_reward_advantages, diagnostics, within
+from rlanything.judge import Judge
+from rlanything.rewrite import rewrite
+from rlanything.rollout import ignore_turn, run_group
+from rlanything.runs import checkpoint
+from rlanything.runs.folder import RunError, RunFolder
+from rlanything.runs.metrics import Metrics, append_jsonl, drop_after
+from rlanything.runs.progress import Progress
+from rlanything.runs.report import before_after, write_report
+from rlanything.runs.store import write_groups
+from rlanything.samples import policy_samples, reward_samples
+from rlanything.system import System
+from rlanything.tasks import TaskPool
+from rlanything.types import Group, Task
+
+
+class Loop:
+    """One training run. `run` is the whole of it; everything else is a phase of a step."""
+
+    def __init__(self, config: Config, system: System, folder: RunFolder, progress: Progress) -> None:
+        self.config, self.system, self.folder, self.progress = config, system, folder, progress
+        adaptation, experiment = config.adaptation, config.experiment
+        self.pool = TaskPool.of(system.training_tasks(), adaptation.alpha_low, adaptation.alpha_high, experiment.seed)
+        self.metrics = Metrics(folder.metrics, config)
+        self.learners = {"policy": system.policy_learner, "reward": system.reward_learner}
+        self.step = 0
+
+    async def run(self) -> None:
+        """Train to `total_step`, from the newest checkpoint where there is one."""
+        self.restore()
+        if self.step == 0:
+            await self.evaluate()
+        total, every = self.config.experiment.total_step, self.config.experiment.eval_every
+        while self.step < total:
+            await self.train_step()
+            if self.step == total or (every and self.step % every == 0):
+                await self.evaluate()
+            if self.step == total or self.step % self.config.experiment.save_every == 0:
+                self.save()
+        self.metrics.close()
+
+    async def train_step(self) -> None:
+        """One step of the closed loop."""
+        step, config, system = self.step + 1, self.config, self.system
+        self.progress.start_step()
+        tasks = self.pool.draw(config.rollout.num_trial, config.adaptation.max_candidate)
+        groups = await self.collect(tasks, step)
+        accepted = self.pool.settle(groups, step, config.rollout.min_group)
+        for task in [g.task for g in groups if g.task.parent_id and g.task.id not in self.pool.candidates]:
+            system.domain.settle_task(task, task in accepted)
+        proposals = await self.adapt(groups, step)
+
+        for group in groups:
+            assign_policy_advantages(group, config.reward)
+            assign_reward_advantages(group, config.reward)
+        trained = [g for g in groups if len(g.valid) >= config.rollout.min_group]
+        updates = self.update(trained)
+        system.sync_weights(step)
+
+        self.step = step
+        self.record(groups, {**proposals, **updates})
+
+    async def collect(self, tasks: Sequence[Task], step: int) -> list[Group]:
+        """k episodes a task; every finished turn is judged m times while other episodes still act."""
+        config, system = self.config, self.system
+        seed = f"{config.experiment.seed}/{step}"
+        judge = Judge(system.reward, system.domain, config.reward, seed) if system.reward else None
+        on_turn = judge.on_turn if judge else ignore_turn
+        limit = asyncio.Semaphore(config.rollout.max_concurrent)
+        num = config.rollout.num_rollout_per_trial
+        with self.progress.phase("rollout", len(tasks) * num) as bar:
+            running = [
+                run_group(t, system.domain, system.policy, config.rollout, seed, num, limit, on_turn, bar.advance) for t in tasks
+            ]
+            groups = list(await asyncio.gather(*running))
+        with self.progress.phase("judge", None):
+            if judge:
+                await judge.finish()
+        self.check_failures(groups)
+        return groups
+
+    def check_failures(self, groups: Sequence[Group]) -> None:
+        """Stop where more episodes broke than `rollout.max_failure_rate` allows."""
+        episodes = [t for g in groups for t in g.trajectories]
+        broken = [t for t in episodes if t.status.is_failure]
+        allowed = self.config.rollout.max_failure_rate
+        if len(broken) > allowed * len(episodes):
+            first = broken[0]
+            raise RunError(
+                f"step {self.step + 1}: {len(broken)} of {len(episodes)} episodes broke, more than rollout.max_failure_rate={allowed}; "
+                f"the first: task {first.task_id}, {first.status}: {first.error}"
+            )
+
+    async def adapt(self, groups: Sequence[Group], step: int) -> dict[str, float]:
+        """Have the rewriter propose variants of the tasks outside the accuracy band."""
+        config, system = self.config.adaptation, self.system
+        if not config.enabled or system.rewriter is None:
+            return {}
+        room = config.max_candidate - len(self.pool.candidates)
+        wishes = self.pool.wishes(groups, room, self.config.rollout.min_group)
+        with self.progress.phase("rewrite", None):
+            seed = str(self.config.experiment.seed)
+            counts = await rewrite(wishes, groups, self.pool, system.rewriter, system.domain, config, seed, step)
+        return {f"tasks/{k}": float(v) for k, v in counts.items()}
+
+    def update(self, groups: Sequence[Group]) -> dict[str, float]:
+        """Both models learn, each from the groups whose accuracy lies within its band."""
+        config, system = self.config, self.system
+        metrics: dict[str, float] = {}
+        with self.progress.phase("update policy", None):
+            samples = policy_samples(groups, config.reward.policy_band, config.training.policy.loss_mean)
+            metrics |= {f"policy/{k}": v for k, v in system.policy_learner.update(samples).items()} if samples else {}
+        metrics["policy/samples"] = len(samples)
+        metrics["policy/groups_dropped"] = sum(not within(g.accuracy, config.reward.policy_band) for g in groups)
+        if system.reward_learner:
+            with self.progress.phase("update reward", None):
+                samples = reward_samples(groups, config.reward.reward_band, config.training.reward.loss_mean)
+                metrics |= {f"reward/{k}": v for k, v in system.reward_learner.update(samples).items()} if samples else {}
+            metrics["reward/samples"] = len(samples)
+        return metrics
+
+    def record(self, groups: Sequence[Group], figures: dict[str, float]) -> None:
+        """Write the step's episodes, task events and figures, and print its line."""
+        domain, pool = self.system.domain, self.pool
+        with self.progress.phase("record", None):
+            write_groups(self.folder.rollouts(self.step), groups, domain.describe, domain.kind)
+            append_jsonl(self.folder.ledger, pool.drain_events())
+        figures = diagnostics(groups) | figures | {f"tasks/{k}": float(v) for k, v in pool.counts.items()}
+        figures |= {"tasks/active": len(pool.active), "tasks/pending": len(pool.candidates)}
+        figures |= {f"seconds/{k}": v for k, v in self.progress.seconds.items()} | self.system.engine_figures()
+        self.metrics.write(self.step, "train", figures)
+        self.progress.line(step_line(self.step, self.config.experiment.total_step, figures))
+
+    async def evaluate(self) -> None:
+        """Measure the policy (and the judge on its episodes) on every evaluation split."""
+        config, system = self.config, self.system
+        for split in config.evaluation.splits:
+            tasks = evaluation_tasks(system.domain, split, config.evaluation.num_task, config.experiment.seed)
+            judge = system.reward if config.evaluation.judge else None
+            groups = await run_evaluation(tasks, system.domain, system.policy, judge, config, self.progress, "evaluate")
+            write_groups(self.folder.evaluation(self.step, split), groups, system.domain.describe, system.domain.kind)
+            figures = summarise(groups, system.domain)
+            self.metrics.write(self.step, "eval", {"split": split, **figures})
+            low, high = figures["success_low"], figures["success_high"]
+            self.progress.line(
+                f"[bold]evaluation[/bold] at step {self.step}, {split}: success {figures['success_rate']:.1%} "
+                f"({low:.1%} to {high:.1%}, {figures['episodes']:.0f} episodes)"
+            )
+        write_report(self.folder)
+
+    def save(self) -> None:
+        """Write a checkpoint: models, optimizers, schedules, RNGs, pool."""
+        with self.progress.phase("checkpoint", None):
+            learners = {k: v for k, v in self.learners.items() if v is not None}
+            state: dict[str, Any] = {"pool": self.pool.state_dict()}
+            checkpoint.save(self.folder.checkpoints, self.step, learners, state, self.config.experiment.keep_checkpoint)
+        write_report(self.folder)
+
+    def restore(self) -> None:
+        """Go on from the newest checkpoint, and forget what was recorded after it."""
+        newest = checkpoint.latest(self.folder.checkpoints)
+        if newest is not None:
+            state = checkpoint.load(newest, {k: v for k, v in self.learners.items() if v is not None})
+            self.step = state["step"]
+            self.pool.load_state_dict(state["pool"])
+            self.progress.line(f"resumed from {newest}")
+        for path in (self.folder.metrics, self.folder.ledger):
+            drop_after(path, self.step if newest else -1)
+        self.system.sync_weights(self.step)
+
+
+def step_line(step: int, total: int, figures: dict[str, float]) -> str:
+    """A step in one line."""
+    seconds = {k.removeprefix("seconds/"): v for k, v in figures.items() if k.startswith("seconds/")}
+    return (
+        f"step {step}/{total}  success {figures['success_rate']:.0%}  turns {figures['mean_turns']:.1f}  "
+        f"invalid {figures['invalid_action_rate']:.0%}  RM process {figures['rm_process_accuracy']:.0%} "
+        f"outcome {figures['rm_outcome_agreement']:.0%}  tasks +{figures['tasks/accepted']:.0f} "
+        f"?{figures['tasks/pending']:.0f}  {sum(seconds.values()):.0f} s"
+    )
+
+
+def summary(folder: RunFolder, progress: Progress) -> None:
+    """The table that a run ends with."""
+    header, rows = before_after(folder)
+    progress.table("Before and after", header, rows)
+    progress.line(f"report: {folder.report}")

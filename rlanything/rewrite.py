@@ -1,0 +1,58 @@
+"""Proposals for tasks outside the accuracy band: the rewriter writes, the domain validates and proves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+
+from rlanything.chat import ChatModel
+from rlanything.config import AdaptationConfig
+from rlanything.domains.base import Domain, RejectedTask
+from rlanything.engines.base import PromptTooLong, SamplingParams
+from rlanything.judge import critic_summary
+from rlanything.rollout import request_seed
+from rlanything.tasks import TaskPool, Wish
+from rlanything.types import Group
+
+
+async def rewrite(
+    wishes: Sequence[Wish], groups: Sequence[Group], pool: TaskPool, rewriter: ChatModel, domain: Domain, config: AdaptationConfig, seed: str, step: int
+) -> Counter[str]:
+    """Ask for up to `num_try` proposals a task and add the first valid one to the pool as a candidate.
+
+    Returns how many proposals were made and, by reason, rejected (`proposed`, `rejected_<reason>`).
+    """
+    by_id = {g.task.id: g for g in groups}
+    counts: Counter[str] = Counter()
+    answers = await asyncio.gather(*(_propose(w, by_id[w.task.id], rewriter, domain, config, f"{seed}/{step}") for w in wishes))
+    for wish, texts in zip(wishes, answers, strict=True):
+        reasons: Counter[str] = Counter()
+        task_id = pool.next_id(wish.task)
+        for text in texts:
+            try:
+                task = domain.parse_task(text, wish.task, wish.direction, task_id)
+            except RejectedTask as rejected:
+                reasons[rejected.reason] += 1
+                continue
+            pool.propose(task, wish.accuracy, step, domain.describe(task))
+            counts["proposed"] += 1
+            break
+        else:
+            pool.reject(wish, step, dict(reasons))
+        counts.update({f"rejected_{reason}": n for reason, n in reasons.items()})
+    return counts
+
+
+async def _propose(wish: Wish, group: Group, rewriter: ChatModel, domain: Domain, config: AdaptationConfig, seed: str) -> list[str]:
+    chat = rewriter.chat
+    critic = critic_summary(group)
+    prompt = chat.prompt(domain.rewrite_messages(wish.task, wish.direction, wish.accuracy, critic))
+    sampling = SamplingParams(
+        config.temperature, config.max_response_tokens, stop_token_ids=(chat.eos_id,), seed=request_seed(seed, wish.task.id, "rewrite")
+    )
+    try:
+        completions = await rewriter.engine.generate(prompt, sampling, config.num_try)
+    except PromptTooLong:
+        return []
+    return [chat.decode(c.token_ids) for c in completions]

@@ -1,0 +1,152 @@
+"""One episode as a coroutine; a group as k episodes of one task. No episode waits for another.
+
+Each finished turn is handed to `on_turn` (the judge) while the episode goes on. Limits end an episode as
+truncated; what the infrastructure breaks is retried, then leaves the group as a counted failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Callable
+
+from rlanything.chat import ChatModel
+from rlanything.config import RolloutConfig
+from rlanything.domains.base import Domain, Env, Observation, Step
+from rlanything.engines.base import EngineError, PromptTooLong, SamplingParams
+from rlanything.types import Group, Status, Task, Trajectory, Turn
+
+OnTurn = Callable[[Task, Trajectory, int], None]
+
+
+def ignore_turn(task: Task, trajectory: Trajectory, i: int) -> None:
+    """For episodes that nobody judges."""
+
+
+def request_seed(*parts: object) -> int:
+    """A seed that depends on what a request is for, not on when it is made: a resumed run samples the same."""
+    digest = hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=7).digest()
+    return int.from_bytes(digest, "big")
+
+
+async def run_group(
+    task: Task,
+    domain: Domain,
+    policy: ChatModel,
+    config: RolloutConfig,
+    seed: str,
+    num: int,
+    limit: asyncio.Semaphore,
+    on_turn: OnTurn,
+    on_end: Callable[[], None],
+) -> Group:
+    """`num` episodes of one task, at most as many at once as `limit` lets pass."""
+
+    async def one(index: int) -> Trajectory:
+        async with limit:
+            trajectory = await run_with_retries(task, index, domain, policy, config, f"{seed}/{task.id}/{index}", on_turn)
+        on_end()
+        return trajectory
+
+    return Group(task, list(await asyncio.gather(*(one(i) for i in range(num)))))
+
+
+async def run_with_retries(
+    task: Task, index: int, domain: Domain, policy: ChatModel, config: RolloutConfig, seed: str, on_turn: OnTurn
+) -> Trajectory:
+    """One episode; where the environment breaks it, it is played anew at most `num_retry` times."""
+    for attempt in range(config.num_retry + 1):
+        trajectory = await run_episode(task, index, domain, policy, config, f"{seed}/{attempt}", on_turn)
+        if not trajectory.status.is_failure:
+            break
+    return trajectory
+
+
+async def run_episode(
+    task: Task, index: int, domain: Domain, policy: ChatModel, config: RolloutConfig, seed: str, on_turn: OnTurn
+) -> Trajectory:
+    """Play one episode to its end. Environment faults end it as env_error or env_timeout; engine faults are raised."""
+    started = time.perf_counter()
+    trajectory = Trajectory(task.id, index, "")
+    env: Env | None = None
+    try:
+        env = domain.make_env(task)
+        first = await asyncio.wait_for(env.reset(), config.env_timeout_s)
+        trajectory.first_observation = first.text
+        await _play(task, trajectory, env, first, domain, policy, config, seed, on_turn)
+    except TimeoutError:
+        trajectory.status = Status.ENV_TIMEOUT
+        trajectory.error = f"no answer from the environment within rollout.env_timeout_s={config.env_timeout_s} s"
+    except (EngineError, asyncio.CancelledError, KeyboardInterrupt):
+        raise
+    except Exception as error:  # an environment is third-party code: whatever it raises is its failure, kept and counted
+        trajectory.status = Status.ENV_ERROR
+        trajectory.error = f"{type(error).__name__}: {error}"
+    finally:
+        if env is not None:
+            await env.close()
+    trajectory.seconds = time.perf_counter() - started
+    return trajectory
+
+
+async def _play(
+    task: Task,
+    trajectory: Trajectory,
+    env: Env,
+    first: Observation,
+    domain: Domain,
+    policy: ChatModel,
+    config: RolloutConfig,
+    seed: str,
+    on_turn: OnTurn,
+) -> None:
+    chat, engine = policy.chat, policy.engine
+    steps: list[Step] = []
+    observation = first
+    trajectory.status = Status.TRUNCATED
+    for i in range(config.max_interaction_step):
+        message = domain.user_message(task, first, steps, config.history)
+        if steps and config.history == "append_only":
+            last = trajectory.turns[-1]
+            tail = chat.follow_up(message, stopped=last.stop_reason == "stop")
+            prompt = [*last.prompt_ids, *last.response_ids, *tail]
+        else:
+            system = domain.system_message()
+            prompt = chat.prompt([system, message] if system else [message])
+        sampling = SamplingParams(
+            config.temperature, config.max_response_tokens, config.top_p, config.top_k, (chat.eos_id,), request_seed(seed, i)
+        )
+        asked = time.perf_counter()
+        try:
+            [completion] = await engine.generate(prompt, sampling)
+        except PromptTooLong:
+            return
+        generate_s = time.perf_counter() - asked
+        text = chat.decode(completion.token_ids)
+        parsed = domain.parse_action(text, observation)
+        asked = time.perf_counter()
+        observation = await asyncio.wait_for(env.step(parsed.action), config.env_timeout_s)
+        turn = Turn(
+            prompt,
+            completion.token_ids,
+            completion.logprobs,
+            text,
+            parsed.action,
+            observation.text,
+            completion.stop_reason,
+            parsed.error,
+            observation.invalid,
+            observation.label,
+            observation.images,
+            engine.version,
+            generate_s,
+            time.perf_counter() - asked,
+        )
+        trajectory.turns.append(turn)
+        steps.append(Step(text, parsed.action, observation))
+        on_turn(task, trajectory, i)
+        if observation.done:
+            trajectory.outcome = 1 if observation.success else -1
+            trajectory.status = Status.COMPLETED
+            return

@@ -1,0 +1,75 @@
+"""Checkpoints appear by rename: a half-written one is never loaded, and the newest whole one always can be."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any, Protocol
+
+from rlanything.runs.folder import RunError
+
+_META = "meta.json"
+
+
+class Saveable(Protocol):
+    """A learner, as far as checkpoints are concerned."""
+
+    def save(self, folder: Path) -> None:
+        """Write all state."""
+        ...
+
+    def load(self, folder: Path) -> None:
+        """Take it back."""
+        ...
+
+    def export(self, folder: Path) -> None:
+        """Write the weights in Hugging Face format."""
+        ...
+
+
+def save(root: Path, step: int, learners: dict[str, Saveable], state: dict[str, Any], keep: int) -> Path:
+    """Write `step_NNNNNN/`: per learner its state and a Hugging Face export, and `meta.json`; keep the `keep` newest.
+
+    Raises RunError where the disk refuses; the half-written folder is removed and older checkpoints stay whole.
+    """
+    final, temporary = root / f"step_{step:06d}", root / f".step_{step:06d}.tmp"
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        for name, learner in learners.items():
+            learner.save(temporary / name)
+            learner.export(temporary / name / "hf")
+        (temporary / _META).write_text(json.dumps({"step": step, **state}))
+        shutil.rmtree(final, ignore_errors=True)
+        temporary.rename(final)
+    except OSError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise RunError(f"{final}: the checkpoint could not be written ({error}); free space, then run the same command again") from error
+    for old in _complete(root)[:-keep]:
+        shutil.rmtree(old, ignore_errors=True)
+    return final
+
+
+def latest(root: Path) -> Path | None:
+    """The newest whole checkpoint."""
+    found = _complete(root)
+    return found[-1] if found else None
+
+
+def load(folder: Path, learners: dict[str, Saveable]) -> dict[str, Any]:
+    """Restore the learners; returns what `save` was given as state, with "step". Raises RunError naming the file."""
+    try:
+        state: dict[str, Any] = json.loads((folder / _META).read_text())
+        for name, learner in learners.items():
+            learner.load(folder / name)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise RunError(
+            f"{folder}: the checkpoint cannot be read ({type(error).__name__}: {error}); "
+            "remove that folder to go on from the one before it"
+        ) from error
+    return state
+
+
+def _complete(root: Path) -> list[Path]:
+    return sorted(p for p in root.glob("step_*") if (p / _META).is_file()) if root.is_dir() else []

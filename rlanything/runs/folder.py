@@ -1,0 +1,62 @@
+"""The folder of one run: where everything is, and a lock so that two processes never write the same run."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import IO
+
+from omegaconf import OmegaConf
+
+from rlanything.config import Config
+
+
+class RunError(RuntimeError):
+    """The run cannot start or go on: the message says where, why and what to do."""
+
+
+def write_atomic(path: Path, content: str | bytes) -> None:
+    """Write a file by rename, so that a reader or a resumed run never sees half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    with open(temporary, "wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+class RunFolder:
+    """`runs/<name>/`: config.yaml, metrics.jsonl, tasks.jsonl, rollouts/, evaluations/, checkpoints/, logs/, report.html."""
+
+    def __init__(self, config: Config) -> None:
+        self.path = Path(config.experiment.output_dir) / config.experiment.name
+        self.metrics = self.path / "metrics.jsonl"
+        self.ledger = self.path / "tasks.jsonl"
+        self.checkpoints = self.path / "checkpoints"
+        self.logs = self.path / "logs"
+        self.report = self.path / "report.html"
+        self._lock: IO[str] | None = None
+
+    def open(self, config: Config) -> None:
+        """Create the folder, take its lock and write the resolved configuration. Raises RunError."""
+        if config.experiment.resume == "never" and self.metrics.exists():
+            raise RunError(
+                f"{self.path}: holds a run already and experiment.resume=never; choose another experiment.name or resume=auto"
+            )
+        self.logs.mkdir(parents=True, exist_ok=True)
+        self._lock = open(self.path / ".lock", "w")  # noqa: SIM115 (held until the process ends)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise RunError(f"{self.path}: another process is writing this run; wait for it or choose another experiment.name") from error
+        write_atomic(self.path / "config.yaml", OmegaConf.to_yaml(OmegaConf.structured(config)))
+
+    def rollouts(self, step: int) -> Path:
+        """The parquet file of a step's episodes."""
+        return self.path / "rollouts" / f"step_{step:06d}.parquet"
+
+    def evaluation(self, step: int, split: str) -> Path:
+        """The parquet file of an evaluation's episodes."""
+        return self.path / "evaluations" / f"step_{step:06d}_{split}.parquet"

@@ -1,0 +1,125 @@
+"""Where figures go: metrics.jsonl always, and any of the optional sinks that the configuration names.
+
+A resumed run drops the lines after its checkpoint first, so that every step has one line whatever happened.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Protocol
+
+from rlanything.config import Config
+from rlanything.runs.folder import RunError, write_atomic
+
+Record = dict[str, Any]
+
+
+class Sink(Protocol):
+    """Something that watches a run."""
+
+    def log(self, step: int, values: dict[str, float]) -> None:
+        """Take the figures of a step."""
+        ...
+
+    def close(self) -> None:
+        """Flush and end."""
+        ...
+
+
+class TensorBoardSink:
+    """TensorBoard event files in `<run>/tensorboard`."""
+
+    def __init__(self, config: Config, folder: Path) -> None:
+        self.writer = _require("torch.utils.tensorboard", "tensorboard").SummaryWriter(str(folder / "tensorboard"))
+
+    def log(self, step: int, values: dict[str, float]) -> None:
+        """One scalar a figure."""
+        for name, value in values.items():
+            self.writer.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        """Flush and end."""
+        self.writer.close()
+
+
+class WandbSink:
+    """Weights & Biases, or trackio, which has the same interface; credentials come from the environment."""
+
+    def __init__(self, module: str, config: Config, folder: Path) -> None:
+        self.module = _require(module, module)
+        self.module.init(project="rlanything", name=config.experiment.name)
+
+    def log(self, step: int, values: dict[str, float]) -> None:
+        """One entry a step."""
+        self.module.log(values, step=step)
+
+    def close(self) -> None:
+        """Finish the run."""
+        self.module.finish()
+
+
+def _require(module: str, package: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise RunError(f"experiment.sinks names {package!r}, which is not installed: pip install {package}") from error
+
+
+class Metrics:
+    """The run's figures, a JSON line a record: {"step": n, "phase": "train" | "eval", name: number or null, ...}."""
+
+    def __init__(self, path: Path, config: Config) -> None:
+        self.path = path
+        self.sinks: list[Sink] = []
+        for name in config.experiment.sinks:
+            if name == "tensorboard":
+                self.sinks.append(TensorBoardSink(config, path.parent))
+            elif name in ("wandb", "trackio"):
+                self.sinks.append(WandbSink(name, config, path.parent))
+            else:
+                raise RunError(f"experiment.sinks: found {name!r}, expected tensorboard, wandb or trackio")
+
+    def write(self, step: int, phase: str, values: Record) -> None:
+        """Append one record; nan becomes null."""
+        append_jsonl(self.path, [{"step": step, "phase": phase, **values}])
+        numbers = {f"{phase}/{k}": float(v) for k, v in values.items() if isinstance(v, (int, float)) and math.isfinite(v)}
+        for sink in self.sinks:
+            sink.log(step, numbers)
+
+    def close(self) -> None:
+        """Close the sinks."""
+        for sink in self.sinks:
+            sink.close()
+
+
+def append_jsonl(path: Path, records: Iterable[Record]) -> None:
+    """Append records to a JSON-lines file."""
+    with open(path, "a", encoding="utf-8") as file:
+        file.writelines(json.dumps(_plain(r), ensure_ascii=False) + "\n" for r in records)
+
+
+def read_jsonl(path: Path) -> list[Record]:
+    """All whole records of a JSON-lines file (a last line that a crash cut is left out); [] where there is none."""
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").split("\n")
+    return [json.loads(line) for line in lines[:-1]]
+
+
+def drop_after(path: Path, step: int) -> None:
+    """Keep the records up to `step`: what came later is done anew by a resumed run."""
+    if path.exists():
+        kept = [r for r in read_jsonl(path) if r["step"] <= step]
+        write_atomic(path, "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in kept))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,92 @@
+"""The parts of a run, put together from its configuration: domain, engines with their chats, learners."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+
+import torch
+
+from rlanything.chat import Chat, ChatModel
+from rlanything.config import Config, EngineConfig, LearnerConfig, ModelConfig
+from rlanything.domains.registry import make_domain
+from rlanything.engines import make_engine
+from rlanything.engines.base import EngineStats
+from rlanything.learner.deepspeed import Learner
+from rlanything.runs.folder import RunError, RunFolder
+from rlanything.types import Task
+
+
+class System:
+    """Everything that costs time to start. `close` ends all of it."""
+
+    def __init__(self, config: Config, folder: RunFolder) -> None:
+        self.config, self.folder = config, folder
+        torch.set_num_threads(config.experiment.num_thread or os.cpu_count() or 1)
+        self.domain = make_domain(config)
+        judged = config.reward.num_evaluation > 0
+        self.policy = self._chat_model("policy", config.model.policy, config.engine.policy)
+        self.reward = self._chat_model("reward", config.model.reward, config.engine.reward) if judged else None
+        adapts = config.adaptation.enabled
+        self.rewriter = self._chat_model("rewriter", config.model.rewriter, config.engine.rewriter) if adapts else None
+        training, rollout = config.training, config.rollout
+        self.policy_learner = self._learner("policy", config.model.policy, training.policy, rollout.temperature)
+        self.reward_learner = (
+            self._learner("reward", config.model.reward, training.reward, config.reward.temperature) if judged else None
+        )
+        self._counted: dict[str, EngineStats] = {}
+
+    def training_tasks(self) -> list[Task]:
+        """The originals to train on, drawn with the seed where `dataset.num_task` limits them."""
+        config = self.config
+        tasks = sorted(self.domain.tasks(config.dataset.train_split), key=lambda t: t.id)
+        if config.dataset.num_task:
+            tasks = random.Random(f"{config.experiment.seed}/tasks").sample(tasks, min(config.dataset.num_task, len(tasks)))
+        return tasks
+
+    def sync_weights(self, version: int) -> None:
+        """Put the learners' weights into the engines, in place, and compare checksums on both sides."""
+        for role, model, learner in (
+            ("policy", self.policy, self.policy_learner),
+            ("reward", self.reward, self.reward_learner),
+        ):
+            if model is None or learner is None:
+                continue
+            model.engine.load_weights(version, learner.weights())
+            dtype = getattr(torch, getattr(self.config.engine, role).dtype)
+            ours, theirs = learner.checksum(dtype), model.engine.checksum()
+            if ours != theirs:
+                raise RunError(f"weights of the {role} engine differ from the learner's after the transfer: {theirs} != {ours}")
+
+    def engine_figures(self) -> dict[str, float]:
+        """Tokens and tokens per busy second of every engine since the last call, and the process's peak memory."""
+        figures: dict[str, float] = {}
+        for role, model in (("policy", self.policy), ("reward", self.reward), ("rewriter", self.rewriter)):
+            if model is None:
+                continue
+            now, last = model.engine.stats(), self._counted.get(role, EngineStats())
+            self._counted[role] = EngineStats(**vars(now))
+            busy, generated = now.busy_s - last.busy_s, now.generated_tokens - last.generated_tokens
+            prompt, cached = now.prompt_tokens - last.prompt_tokens, now.cached_prompt_tokens - last.cached_prompt_tokens
+            figures[f"engine/{role}_generated_tokens"] = generated
+            figures[f"engine/{role}_tokens_per_s"] = generated / busy if busy else 0.0
+            figures[f"engine/{role}_cached_share"] = cached / prompt if prompt else 0.0
+            figures[f"engine/{role}_busy_s"] = busy
+        figures["peak_memory_gb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        return figures
+
+    def close(self) -> None:
+        """End engines and learners."""
+        for model in (self.policy, self.reward, self.rewriter):
+            if model is not None:
+                model.engine.close()
+
+    def _chat_model(self, role: str, model: ModelConfig, engine: EngineConfig) -> ChatModel:
+        log = self.folder.logs / f"engine_{role}.log"
+        return ChatModel(make_engine(model, engine, self.config.experiment.seed, log), Chat(model))
+
+    def _learner(self, role: str, model: ModelConfig, config: LearnerConfig, temperature: float) -> Learner:
+        total = self.config.experiment.total_step * config.num_update * config.num_epoch
+        log = self.folder.logs / f"learner_{role}.log"
+        return Learner(model, config, total, temperature, self.config.experiment.seed, log)

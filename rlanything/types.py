@@ -1,0 +1,160 @@
+"""The plain data that every part of the loop exchanges: no torch, no I/O, no behaviour beyond derived values.
+
+A `Trajectory` is the contract between rollout, judge, feedback and learner: it keeps the very token ids that
+the engine sampled, so that nothing is ever decoded and encoded again before it is trained on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+
+class Status(StrEnum):
+    """How an episode ended. Only `COMPLETED` and `TRUNCATED` carry a reward; the rest is infrastructure."""
+
+    COMPLETED = "completed"
+    TRUNCATED = "truncated"
+    ENV_ERROR = "env_error"
+    ENV_TIMEOUT = "env_timeout"
+    JUDGE_ERROR = "judge_error"
+    SANDBOX_ERROR = "sandbox_error"
+
+    @property
+    def is_failure(self) -> bool:
+        """True where the infrastructure broke the episode: it leaves both the baseline and the loss."""
+        return self not in (Status.COMPLETED, Status.TRUNCATED)
+
+
+class Direction(StrEnum):
+    """Where a task came from: an original of the dataset, or a rewrite that is to be harder or easier."""
+
+    ORIGINAL = "original"
+    HARDER = "harder"
+    EASIER = "easier"
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task of the environment. `payload` is JSON that only the task's domain reads."""
+
+    id: str
+    payload: dict[str, Any]
+    root_id: str = ""
+    parent_id: str = ""
+    direction: Direction = Direction.ORIGINAL
+    born_step: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.root_id:
+            object.__setattr__(self, "root_id", self.id)
+
+
+@dataclass
+class Evaluation:
+    """One judgement of one turn by the reward model.
+
+    `score` is S_ij, +1 or -1, or None where the text held no score (`parse_error` says why).
+    `advantage` is filled by `feedback`: the consistency feedback, standardised.
+    """
+
+    prompt_ids: list[int]
+    response_ids: list[int]
+    logprobs: list[float]
+    text: str
+    score: int | None
+    parse_error: str = ""
+    reward: float = 0.0
+    advantage: float = 0.0
+
+
+@dataclass
+class Turn:
+    """One exchange: what the policy saw, what it sampled, and what the environment answered.
+
+    `logprobs` are the engine's, of the tokens in `response_ids`, at the sampling temperature. `label` is the
+    domain's own measure of the step where it has one (+1 progress, -1 none, None unknown): it is used for
+    diagnostics only, never for training. `reward` is the integrated feedback R_i, `advantage` its
+    standardised form; both are filled by `feedback` and None until then or where the turn takes no part.
+    """
+
+    prompt_ids: list[int]
+    response_ids: list[int]
+    logprobs: list[float]
+    text: str
+    action: str | None
+    observation: str
+    stop_reason: str = "stop"
+    parse_error: str = ""
+    invalid: bool = False
+    label: int | None = None
+    images: tuple[str, ...] = ()
+    policy_version: int = 0
+    generate_s: float = 0.0
+    env_s: float = 0.0
+    evaluations: list[Evaluation] = field(default_factory=list)
+    reward: float | None = None
+    advantage: float | None = None
+
+
+@dataclass
+class Trajectory:
+    """One episode. `outcome` is O: +1 where the environment says that the task was solved, else -1."""
+
+    task_id: str
+    index: int
+    first_observation: str
+    turns: list[Turn] = field(default_factory=list)
+    outcome: int = -1
+    status: Status = Status.COMPLETED
+    error: str = ""
+    seconds: float = 0.0
+
+    @property
+    def success(self) -> bool:
+        """True where the task was solved."""
+        return self.outcome > 0
+
+
+@dataclass
+class Group:
+    """The k episodes of one task."""
+
+    task: Task
+    trajectories: list[Trajectory]
+
+    @property
+    def valid(self) -> list[Trajectory]:
+        """The episodes that the infrastructure did not break."""
+        return [t for t in self.trajectories if not t.status.is_failure]
+
+    @property
+    def accuracy(self) -> float:
+        """acc(q): share of valid episodes that solved the task (nan without any)."""
+        valid = self.valid
+        return sum(t.success for t in valid) / len(valid) if valid else float("nan")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What the learner trains on, whatever the algorithm that made it.
+
+    All arrays have shape [T]. `weights` is the loss weight of each token: 0 for prompts, 1 for a per-token mean,
+    1/len(response) for a per-response mean; the loss is the weighted mean over a minibatch. `advantages`
+    and `logprobs` (the engine's, at the sampling temperature) count where the weight is not 0.
+    Samples with the same `key` share long prefixes and are kept together so that packing can merge these.
+    """
+
+    ids: np.ndarray
+    weights: np.ndarray
+    advantages: np.ndarray
+    logprobs: np.ndarray
+    key: str = ""
+
+    def __post_init__(self) -> None:
+        shapes = {a.shape for a in (self.ids, self.weights, self.advantages, self.logprobs)}
+        if len(shapes) != 1 or self.ids.ndim != 1:
+            raise ValueError(f"Sample {self.key!r}: its arrays must share one shape [T], found {sorted(shapes)}")

@@ -1,0 +1,206 @@
+"""The vLLM engine, really started on this machine, against a plain Hugging Face forward pass."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
+
+from rlanything.config import EngineConfig
+from rlanything.engines.base import Completion, Engine, EngineError, PromptTooLong, SamplingParams
+from rlanything.engines.checksum import checksum
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed"),
+]
+VOCAB = 256
+TOLERANCE = 1e-4
+
+
+def make_config(max_model_len: int = 256) -> EngineConfig:
+    return EngineConfig(dtype="float32", max_model_len=max_model_len, max_num_seqs=16, kv_cache_gb=0.05)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("qwen3")
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=VOCAB,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=64,
+        max_position_embeddings=512,
+        initializer_range=0.3,
+        tie_word_embeddings=True,
+        eos_token_id=1,
+        pad_token_id=0,
+    )
+    Qwen3ForCausalLM(config).save_pretrained(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def engine(folder: Path) -> Iterator[Engine]:
+    from rlanything.engines.vllm import VLLMEngine
+
+    threads = torch.get_num_threads()
+    engine = VLLMEngine(folder, make_config(), folder / "logs" / "engine.log")
+    assert torch.get_num_threads() == threads
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def model(engine: Engine, folder: Path) -> PreTrainedModel:
+    """The weights of the folder, in the engine too."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    engine.load_weights(0, model.named_parameters())
+    return model
+
+
+def prompts(*lengths: int) -> list[list[int]]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randint(2, VOCAB, (length,), generator=generator).tolist() for length in lengths]
+
+
+def generate(engine: Engine, batch: list[list[int]], n: int = 1, **sampling: object) -> list[list[Completion]]:
+    async def all_at_once() -> list[list[Completion]]:
+        values: dict = {"temperature": 0.8, "max_tokens": 12} | sampling
+        calls = [engine.generate(p, SamplingParams(**{"seed": i} | values), n=n) for i, p in enumerate(batch)]
+        return list(await asyncio.gather(*calls))
+
+    return asyncio.run(all_at_once())
+
+
+def assert_logprobs(model: PreTrainedModel, batch: list[list[int]], outputs: list[list[Completion]]) -> None:
+    for prompt, completions in zip(batch, outputs, strict=True):
+        for completion in completions:
+            with torch.no_grad():
+                logits = model(torch.tensor([prompt + completion.token_ids])).logits[0, len(prompt) - 1 : -1] / 0.8
+            expected = logits.log_softmax(-1)[torch.arange(len(completion.token_ids)), completion.token_ids]
+            assert completion.logprobs == pytest.approx(expected.tolist(), abs=TOLERANCE)
+
+
+def test_the_checksum_before_any_load_is_that_of_the_files(folder: Path, tmp_path: Path) -> None:
+    from rlanything.engines.vllm import VLLMEngine
+
+    engine = VLLMEngine(folder, make_config(), tmp_path / "engine.log")
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    assert engine.checksum() == checksum(model.named_parameters(), torch.float32)
+    engine.close()
+
+
+def test_logprobs_are_those_of_the_sampling_temperature(engine: Engine, model: PreTrainedModel) -> None:
+    batch = prompts(1, 17, 40, 100)
+    assert_logprobs(model, batch, generate(engine, batch, n=3))
+
+
+def test_new_weights_show_in_the_logprobs_of_a_tied_model(engine: Engine, model: PreTrainedModel) -> None:
+    batch = prompts(70, 71)
+    generate(engine, batch)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    engine.load_weights(7, model.named_parameters())
+    before = engine.stats().cached_prompt_tokens
+    outputs = generate(engine, batch)
+    assert engine.stats().cached_prompt_tokens == before
+    assert_logprobs(model, batch, outputs)
+    assert engine.version == 7
+    assert engine.checksum() == checksum(model.named_parameters(), torch.float32)
+
+
+def test_the_next_turn_reuses_the_cached_prefix(engine: Engine, model: PreTrainedModel) -> None:
+    [prompt] = prompts(100)
+    [[first]] = generate(engine, [prompt])
+    before = engine.stats().cached_prompt_tokens
+    grown = [prompt + first.token_ids + [5, 6, 7]]
+    outputs = generate(engine, grown)
+    assert engine.stats().cached_prompt_tokens - before >= 96
+    assert_logprobs(model, grown, outputs)
+
+
+def test_samples_differ_and_repeat_with_the_seed(engine: Engine, model: PreTrainedModel) -> None:
+    [first] = generate(engine, prompts(20), n=4, seed=5)
+    [again] = generate(engine, prompts(20), n=4, seed=5)
+    [other] = generate(engine, prompts(20), n=4, seed=6)
+    assert len({tuple(c.token_ids) for c in first}) == 4
+    assert [c.token_ids for c in again] == [c.token_ids for c in first]
+    assert not {tuple(c.token_ids) for c in first} & {tuple(c.token_ids) for c in other}
+
+
+def test_many_seeded_prompts_beyond_one_step_survive(engine: Engine, model: PreTrainedModel) -> None:
+    """vLLM 0.32 dies on a CPU where it splits the prompt of a seeded request over two steps."""
+    batch = [[2 + (7 * i + 3 * j) % 250 for j in range(200)] for i in range(48)]
+    outputs = generate(engine, batch, max_tokens=2)
+    assert_logprobs(model, batch, outputs)
+
+
+def test_stop_tokens_are_part_of_the_response(engine: Engine, model: PreTrainedModel) -> None:
+    stops = tuple(range(2, VOCAB, 2))
+    [samples] = generate(engine, prompts(20), n=4, max_tokens=60, stop_token_ids=stops)
+    for sample in samples:
+        assert sample.stop_reason == "stop"
+        assert sample.token_ids[-1] in (*stops, 1)
+        assert len(sample.logprobs) == len(sample.token_ids)
+
+
+def test_a_prompt_without_room_is_too_long_and_a_response_is_cut(engine: Engine, model: PreTrainedModel) -> None:
+    with pytest.raises(PromptTooLong, match="256"):
+        generate(engine, prompts(256))
+    [[cut]] = generate(engine, prompts(250), max_tokens=50, stop_token_ids=())
+    assert (len(cut.token_ids), cut.stop_reason) in {(6, "length")} | {(i, "stop") for i in range(1, 7)}
+
+
+def test_a_cancelled_caller_leaves_the_others_alone(engine: Engine, model: PreTrainedModel) -> None:
+    [kept, dropped] = prompts(30, 31)
+
+    async def scenario() -> Completion:
+        sampling = SamplingParams(max_tokens=30, seed=1, temperature=0.8)
+        doomed = asyncio.create_task(engine.generate(dropped, sampling))
+        other = asyncio.create_task(engine.generate(kept, sampling))
+        for _ in range(4):
+            await asyncio.sleep(0)
+        doomed.cancel()
+        return (await other)[0]
+
+    assert_logprobs(model, [kept], [[asyncio.run(scenario())]])
+    engine.load_weights(1, model.named_parameters())
+
+
+def test_two_engines_share_the_process_and_closing_one_keeps_the_other_and_torch_distributed(
+    engine: Engine, model: PreTrainedModel, folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from rlanything.engines.vllm import VLLMEngine
+
+    log = tmp_path / "second.log"
+    second = VLLMEngine(folder, make_config(), log)
+    batch = prompts(30)
+    assert_logprobs(model, batch, generate(second, batch))
+    second.close()
+    with pytest.raises(EngineError, match="closed"):
+        generate(second, batch)
+    assert_logprobs(model, batch, generate(engine, batch))
+    ones = torch.ones(2)
+    torch.distributed.all_reduce(ones)
+    assert ones.tolist() == [1.0, 1.0]
+    captured = capfd.readouterr()
+    assert captured.out + captured.err == ""
+    assert "Initializing a V1 LLM engine" in log.read_text()
+
+
+def test_a_model_that_vllm_cannot_start_names_the_log(tmp_path: Path) -> None:
+    from rlanything.engines.vllm import VLLMEngine
+
+    with pytest.raises(EngineError, match=r"engine\.log"):
+        VLLMEngine(tmp_path, make_config(), tmp_path / "engine.log")

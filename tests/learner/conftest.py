@@ -1,0 +1,74 @@
+"""Tiny models with tokenizers, written once a session: what the learner loads is a real Hugging Face folder."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from rlanything.types import Sample
+
+VOCAB = 64
+ARCHITECTURES = {
+    "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+    "qwen2": (Qwen2Config, Qwen2ForCausalLM),
+    "llama": (LlamaConfig, LlamaForCausalLM),
+}
+SIZES = {
+    "vocab_size": VOCAB,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 64,
+    "max_position_embeddings": 512,
+    "initializer_range": 0.2,
+    "bos_token_id": None,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory):
+    """architecture -> folder of a tiny model of it, random weights, untied head except for qwen3."""
+    root = tmp_path_factory.mktemp("models")
+    words = Tokenizer(models.WordLevel({f"w{i}": i for i in range(VOCAB)}, unk_token="w0"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    folders: dict[str, Path] = {}
+    for name, (config, model) in ARCHITECTURES.items():
+        torch.manual_seed(0)
+        more = {"head_dim": 16} if name == "qwen3" else {}
+        folders[name] = root / name
+        model(config(**SIZES, **more, tie_word_embeddings=name == "qwen3")).save_pretrained(folders[name])
+        PreTrainedTokenizerFast(tokenizer_object=words, unk_token="w0", eos_token="w2").save_pretrained(folders[name])
+    return folders
+
+
+@pytest.fixture(scope="session")
+def make_sample():
+    """make_sample(ids, trained positions, key, seed): random weights, advantages and logprobs where trained."""
+
+    def make(ids, trained, key="", seed=0):
+        rng = np.random.default_rng(seed)
+        mask = np.zeros(len(ids))
+        mask[list(trained)] = 1
+        return Sample(
+            ids=np.asarray(ids),
+            weights=mask * rng.uniform(0.1, 1, len(ids)),
+            advantages=mask * rng.normal(size=len(ids)),
+            logprobs=mask * rng.uniform(-5, -1, len(ids)),
+            key=key,
+        )
+
+    return make

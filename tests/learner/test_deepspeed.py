@@ -1,0 +1,229 @@
+"""The learner on real DeepSpeed on a CPU: it learns, it continues exactly, and it refuses what would poison weights."""
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from rlanything.config import LearnerConfig, ModelConfig
+from rlanything.learner.deepspeed import Learner, LearnerError, lr_factor
+from rlanything.learner.model import TreeModel
+from rlanything.learner.packing import build_trees, pack
+from rlanything.types import Sample
+
+
+@pytest.fixture
+def make_learner(model_folder):
+    """make_learner(architecture, total_update, seed, **LearnerConfig keys): closed at the test's end."""
+    made = []
+
+    def make(architecture="qwen3", total_update=100, seed=0, **keys):
+        settings = {"lr": 1e-2, "num_update": 2, "kl_beta": 0.0, "dtype": "float32"} | keys
+        model = ModelConfig(str(model_folder[architecture]))
+        made.append(Learner(model, LearnerConfig(**settings), total_update, seed=seed))
+        return made[-1]
+
+    yield make
+    for learner in made:
+        learner.close()
+
+
+def random_samples(seed, num=12):
+    rng = np.random.default_rng(seed)
+    samples = []
+    for i in range(num):
+        n = int(rng.integers(6, 30))
+        mask = np.r_[np.zeros(4), np.ones(n - 4)]
+        ids, advantages = rng.integers(3, 64, n), rng.normal(size=n) * mask
+        samples.append(Sample(ids, mask, advantages, rng.uniform(-5, -3, n) * mask, key=str(i // 2)))
+    return samples
+
+
+def state_of(learner):
+    return {name: tensor.clone() for name, tensor in learner.weights()}
+
+
+def logprobs_of(learner, samples):
+    """Log-probabilities of each sample's trained tokens under the learner's weights now."""
+    found = []
+    for sample in samples:
+        (batch,) = pack(build_trees([sample], 1000), 1000)
+        with torch.no_grad():
+            found.append(learner.model(batch, learner.temperature)[0].numpy())
+    return found
+
+
+@pytest.mark.parametrize("keys", [{}, {"dtype": "bfloat16"}, {"kl_beta": 0.01}, {"zero_stage": 2}], ids=str)
+def test_it_learns_a_bandit(make_learner, keys):
+    learner = make_learner(lr=2e-2, **keys)
+    prompts, answers, rng = [[5, 6, 7], [8, 9]], [40, 41], np.random.default_rng(0)
+
+    @torch.no_grad()
+    def policy():
+        probes = [[Sample(np.array([*p, a]), *np.eye(len(p) + 1)[[-1] * 3], "p") for a in range(64)] for p in prompts]
+        batches = [pack(build_trees(answers, 100), 100)[0] for answers in probes]  # entries in order of the answer
+        logprobs = torch.stack([learner.model(batch, 1.0)[0] for batch in batches])
+        return logprobs.double().softmax(-1).numpy()
+
+    assert policy()[[0, 1], answers].max() < 0.2
+    for _ in range(40):
+        samples = []
+        for which, probabilities in enumerate(policy()):
+            drawn = rng.choice(64, 64, p=probabilities)
+            reward = (drawn == answers[which]).astype(float)
+            last = np.eye(len(prompts[which]) + 1)[-1]
+            samples += [
+                Sample(np.array([*prompts[which], a]), last, last * z, last * np.log(probabilities[a]), key=str(which))
+                for a, z in zip(drawn, (reward - reward.mean()) / (reward.std() + 1e-6), strict=True)
+            ]
+        metrics = learner.update(samples)
+    assert policy()[[0, 1], answers].min() > 0.9
+    assert metrics["packing_ratio"] > 2
+    assert metrics["mismatch_kl"] < 1e-2
+
+
+@pytest.mark.parametrize("zero_stage", [0, 1, 3])
+def test_save_and_load_continue_bit_for_bit(make_learner, tmp_path, zero_stage):
+    keys = {"schedule": "cosine", "total_update": 12, "zero_stage": zero_stage, "kl_beta": 0.1}
+    learner = make_learner(**keys)
+    for step in range(2):
+        learner.update(random_samples(step))
+    learner.save(tmp_path / "state")
+    expected = [learner.update(random_samples(step)) for step in (2, 3)]
+    resumed = make_learner(**keys, seed=99)
+    resumed.load(tmp_path / "state")
+    found = [resumed.update(random_samples(step)) for step in (2, 3)]
+    for before, after in zip(expected, found, strict=True):
+        assert {k: v for k, v in before.items() if k != "train_s"} == {k: v for k, v in after.items() if k != "train_s"}
+    for (name, a), b in zip(state_of(learner).items(), state_of(resumed).values(), strict=True):
+        assert torch.equal(a, b), name
+    assert learner.checksum(torch.bfloat16) == resumed.checksum(torch.bfloat16)
+
+
+def test_loading_a_folder_without_state_is_refused(make_learner, tmp_path):
+    with pytest.raises(LearnerError, match="no learner state"):
+        make_learner().load(tmp_path / "nothing")
+
+
+def test_two_learners_do_not_touch_each_other(make_learner):
+    policy, reward = make_learner("qwen3"), make_learner("llama")
+    before = state_of(reward)
+    alone = make_learner("qwen3")
+    policy.update(random_samples(0))
+    assert all(torch.equal(a, before[name]) for name, a in reward.weights())
+    reward.update(random_samples(1))
+    policy.update(random_samples(2))
+    for step in (0, 2):
+        alone.update(random_samples(step))
+    assert all(torch.equal(a, b) for a, b in zip(state_of(policy).values(), state_of(alone).values(), strict=True))
+
+
+@pytest.mark.parametrize("zero_stage", [0, 2])
+@pytest.mark.parametrize("poison", ["advantages", "logprobs"])
+def test_a_value_that_is_not_finite_raises_before_the_step(make_learner, zero_stage, poison):
+    learner = make_learner(zero_stage=zero_stage, num_update=1)
+    before = state_of(learner)
+    samples = random_samples(0)
+    getattr(samples[3], poison)[-1] = np.nan
+    with pytest.raises(LearnerError, match="update 0: the loss is not finite"):
+        learner.update(samples)
+    assert all(torch.equal(a, before[name]) for name, a in learner.weights())
+    learner.update(random_samples(1))
+    assert all(tensor.isfinite().all() for _, tensor in learner.weights())
+
+
+@pytest.mark.parametrize("zero_stage", [0, 2])
+def test_an_infinite_gradient_of_a_finite_loss_raises(make_learner, zero_stage):
+    learner = make_learner(zero_stage=zero_stage)
+    learner.model.lm.lm_head.register_full_backward_hook(lambda m, gi, go: (gi[0] * float("inf"),))
+    before = state_of(learner)
+    with pytest.raises(LearnerError, match="the gradient is not finite"):
+        learner.update(random_samples(0))
+    assert all(torch.equal(a, before[name]) for name, a in learner.weights())
+
+
+def test_the_first_minibatch_is_on_policy_and_later_ones_are_not(make_learner):
+    samples = random_samples(0)
+    assert make_learner(num_update=1).update(samples)["ratio"] == 1.0
+    assert make_learner(num_update=3).update(samples)["approx_kl"] > 0
+    metrics = make_learner(num_update=1, num_epoch=2).update(samples)
+    assert metrics["num_update"] == 2 and metrics["approx_kl"] > 0
+
+
+def test_a_previous_reference_starts_at_zero_kl_and_an_initial_one_stays(make_learner):
+    previous = make_learner(num_update=1, kl_beta=0.1, kl_reference="previous")
+    initial = make_learner(num_update=1, kl_beta=0.1, kl_reference="initial")
+    for step in range(2):
+        found = previous.update(random_samples(step)), initial.update(random_samples(step))
+    assert found[0]["kl_reference"] == 0
+    assert found[1]["kl_reference"] > 0
+
+
+def test_engine_logprobs_can_be_the_old_ones(make_learner):
+    learner = make_learner(num_update=1, old_logprobs="engine")
+    samples = random_samples(0)
+    exact = [
+        Sample(s.ids, s.weights, s.advantages, np.r_[np.zeros(4), lp], s.key)
+        for s, lp in zip(samples, logprobs_of(learner, samples), strict=True)
+    ]
+    metrics = learner.update(exact)
+    assert metrics["ratio"] == pytest.approx(1, abs=1e-4) and metrics["importance_weight"] == 1
+    assert make_learner(num_update=1, old_logprobs="engine").update(samples)["approx_kl"] > 1e-3
+
+
+def test_the_schedule_spans_total_update(make_learner):
+    config = LearnerConfig(schedule="linear", warmup_update=2)
+    factors = [lr_factor(u, 10, config) for u in range(12)]
+    assert factors[:3] == [0.5, 1.0, 1.0] and factors[6] == 0.5 and factors[10:] == [0, 0]
+    cosine = LearnerConfig(schedule="cosine")
+    assert [lr_factor(u, 10, cosine) for u in (0, 5, 10)] == pytest.approx([1, 0.5, 0])
+    learner = make_learner(schedule="linear", lr=1.0e-3, total_update=4, num_update=2)
+    rates = [learner.update(random_samples(step))["lr"] for step in range(2)]  # means over two minibatches
+    assert rates == pytest.approx([0.875e-3, 0.375e-3])
+
+
+def test_supervised_training_overfits_a_sample(make_learner):
+    learner = make_learner("llama", num_update=1)
+    samples = random_samples(3, num=1)
+    losses = [learner.update_supervised(samples)["loss"] for _ in range(40)]
+    assert losses[0] > 3 and losses[-1] < 0.05
+    assert np.exp(logprobs_of(learner, samples)[0]).min() > 0.8
+
+
+@pytest.mark.parametrize(
+    "keys", [{"gradient_checkpointing": True}, {"micro_batch_tokens": 40}, {"zero_stage": 3}], ids=str
+)
+def test_memory_options_do_not_change_the_update(make_learner, keys):
+    plain, saving = make_learner(num_update=1, max_grad_norm=0.1), make_learner(num_update=1, max_grad_norm=0.1, **keys)
+    first, second = plain.update(random_samples(0)), saving.update(random_samples(0))
+    for name in ("loss", "entropy", "grad_norm"):
+        assert second[name] == pytest.approx(first[name], rel=1e-4), name
+    for name, tensor in saving.weights():
+        torch.testing.assert_close(tensor, plain.model.lm.get_parameter(name), rtol=0, atol=2e-4)
+
+
+def test_no_samples_make_no_update(make_learner):
+    learner = make_learner()
+    before = state_of(learner)
+    assert learner.update([])["num_update"] == 0
+    assert all(torch.equal(a, before[name]) for name, a in learner.weights())
+
+
+def test_export_is_a_hugging_face_folder_that_replaces_an_older_one(make_learner, tmp_path):
+    learner = make_learner("llama")
+    learner.export(tmp_path / "model")
+    learner.update(random_samples(0))
+    learner.export(tmp_path / "model")
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype=torch.float32)
+    assert all(torch.equal(loaded.get_parameter(name), tensor) for name, tensor in learner.weights())
+    assert AutoTokenizer.from_pretrained(tmp_path / "model").encode("w7 w9") == [7, 9]
+    assert [p.name for p in tmp_path.iterdir()] == ["model"]
+    again = TreeModel(ModelConfig(str(tmp_path / "model")), torch.float32, torch.device("cpu"), entropy_gradient=False)
+    (batch,) = pack(build_trees(random_samples(1, num=2), 1000), 1000)
+    assert torch.equal(again(batch, 1.0)[0], learner.model(batch, 1.0)[0])
+
+
+def test_bfloat16_stays_close_to_float32(make_learner):
+    samples = random_samples(5)
+    exact, rounded = (np.concatenate(logprobs_of(make_learner(dtype=d), samples)) for d in ("float32", "bfloat16"))
+    assert 0 < np.abs(exact - rounded).mean() < 0.05

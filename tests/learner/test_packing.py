@@ -1,0 +1,170 @@
+"""Packing must not change what is learned: every token, target and gradient survives the merge into trees."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from transformers import AutoModelForCausalLM
+
+from rlanything.config import ModelConfig
+from rlanything.learner.model import TreeModel, dense_mask, tree_attention, tree_mask
+from rlanything.learner.packing import build_trees, pack, packing_ratio, split_minibatches
+from rlanything.types import Sample
+
+CPU = torch.device("cpu")
+
+
+def path_of(tree, node):
+    path = []
+    while node >= 0:
+        path.append(int(tree.ids[node]))
+        node = int(tree.parents[node])
+    return tuple(reversed(path))
+
+
+def entries_of(sample):
+    """What training must keep of a sample: (tokens up to the target, weight, advantage, logprob)."""
+    values = np.float32([sample.weights, sample.advantages, sample.logprobs])
+    return [(tuple(sample.ids[: t + 1].tolist()), *values[:, t]) for t in np.flatnonzero(sample.weights)]
+
+
+@st.composite
+def sample_lists(draw):
+    ids = st.lists(st.integers(0, 2), min_size=2, max_size=7)  # few symbols: prefixes and duplicates are common
+    samples = []
+    for i, tokens in enumerate(draw(st.lists(ids, min_size=1, max_size=8))):
+        mask = np.array([False] + [draw(st.booleans()) for _ in tokens[1:]])
+        values = np.random.default_rng(i).uniform(0.5, 1, (3, len(tokens))) * mask
+        samples.append(Sample(np.array(tokens), *values, key=draw(st.sampled_from("ab"))))
+    return samples
+
+
+@given(sample_lists(), st.sampled_from([np.inf, 3.0]), st.sampled_from([8, 1000]))
+@settings(max_examples=150, deadline=None)
+def test_every_entry_is_recovered_from_the_trees(samples, pairs_per_token, max_tokens):
+    trees = build_trees(samples, max_tokens, pairs_per_token)
+    found = []
+    for tree in trees:
+        e = tree.entries
+        for k, node in enumerate(e.nodes):
+            found.append((*[(*path_of(tree, node), int(e.targets[k]))], e.weights[k], e.advantages[k], e.logprobs[k]))
+        for node in range(tree.size):
+            path = path_of(tree, node)
+            assert tree.positions[node] == len(path) - 1
+            ancestors = {j for j in range(tree.size) if j <= node < tree.ends[j]}
+            assert len(ancestors) == len(path)
+            assert tree.parents[node] == max(ancestors - {node}, default=-1)
+        assert tree.size <= max(max_tokens, max(len(s.ids) for s in samples))
+    assert sorted(found) == sorted(e for s in samples for e in entries_of(s))
+
+
+@given(sample_lists())
+@settings(max_examples=50, deadline=None)
+def test_a_tree_holds_each_distinct_prefix_once(samples):
+    trained = [s for s in samples if s.weights.any()]
+    prefixes = {(s.key, tuple(s.ids[: t + 1].tolist())) for s in trained for t in range(len(s.ids))}
+    assert sum(tree.size for tree in build_trees(samples, 1000)) == len(prefixes)
+
+
+@given(st.lists(st.integers(2, 40), min_size=1, max_size=30), st.sampled_from([0, 64]), st.sampled_from([1, 16]))
+@settings(max_examples=100, deadline=None)
+def test_rows_keep_trees_apart_and_micro_batches_small(lengths, row_tokens, multiple):
+    samples = [
+        Sample(np.full(n, i + 1), np.r_[0, np.ones(n - 1)], np.zeros(n), np.zeros(n), key=str(i))
+        for i, n in enumerate(lengths)
+    ]
+    batches = pack(build_trees(samples, 64), 64, row_tokens, multiple)
+    seen = []
+    for batch in batches:
+        assert batch.ids.size <= 64 and batch.ids.shape[1] % multiple == 0
+        i = np.arange(batch.ids.shape[1])
+        mask_BTT = (i[:, None] >= i) & (i[:, None] < batch.ends[:, None, :])
+        assert mask_BTT.any(-1).all(), "a row of the mask without any key turns into NaN"
+        b, q, k = mask_BTT.nonzero()
+        assert (batch.ids[b, q] == batch.ids[b, k]).all(), "a token sees another tree"
+        seen += batch.ids.flatten()[batch.entries.nodes].tolist()
+        assert (batch.ids.flatten()[batch.entries.nodes] == batch.entries.targets).all()
+    assert sorted(seen) == sorted(i + 1 for i, n in enumerate(lengths) for _ in range(n - 1))
+
+
+def tricky_samples(make_sample):
+    rng = np.random.default_rng(1)
+    common = rng.integers(3, 64, 20).tolist()
+    return [
+        make_sample(common, range(10, 20), "a", 1),
+        make_sample(common, range(12, 20), "a", 2),  # the same tokens, other weights and advantages
+        make_sample([*common[:-1], 5], range(15, 20), "a", 3),  # differs in the last token
+        make_sample([*common, 7, 8, 9], [20, 21, 22], "a", 4),  # goes on from a whole other sample
+        make_sample(common[:8], [1, 7], "a", 5),  # a prefix of the others
+        make_sample(rng.integers(3, 64, 40), range(30, 40), "a", 6),  # nothing in common
+        make_sample(rng.integers(3, 64, 300), range(200, 300), "b", 7),  # longer than a chunk of queries
+        make_sample(rng.integers(3, 64, 5), [4], "", 8),
+    ]
+
+
+@pytest.mark.parametrize("architecture", ["qwen3", "qwen2", "llama"])
+def test_packed_gradients_equal_one_forward_pass_per_sample(architecture, model_folder, make_sample):
+    samples = tricky_samples(make_sample)
+    plain = AutoModelForCausalLM.from_pretrained(model_folder[architecture], dtype=torch.float32)
+    expected_logprobs = {}
+    for sample in samples:
+        ids = torch.from_numpy(sample.ids)
+        logp = (plain(ids[None]).logits[0, :-1] / 0.7).log_softmax(-1).gather(1, ids[1:, None])[:, 0]
+        (logp * torch.from_numpy(sample.weights * sample.advantages)[1:]).sum().backward()
+        for t in np.flatnonzero(sample.weights):
+            expected_logprobs[np.float32(sample.weights[t])] = float(logp[t - 1].detach())
+    packed = TreeModel(ModelConfig(str(model_folder[architecture])), torch.float32, CPU, entropy_gradient=False)
+    batches = pack(build_trees(samples, 400, packed.pairs_per_token), 400)
+    assert len(batches) > 1 and packing_ratio(batches) > 1.1
+    for batch in batches:
+        logprobs, _ = packed(batch, 0.7)
+        e = batch.entries
+        expected = [expected_logprobs[w] for w in e.weights]  # the random weights name the entries
+        np.testing.assert_allclose(logprobs.detach().numpy(), expected, rtol=1e-4, atol=1e-5)
+        (logprobs * torch.from_numpy(e.weights * e.advantages)).sum().backward()
+    for (name, p), q in zip(plain.named_parameters(), packed.lm.parameters(), strict=True):
+        torch.testing.assert_close(q.grad, p.grad, rtol=1e-4, atol=1e-5 * float(p.grad.abs().max()), msg=name)
+
+
+def test_dense_attention_equals_flex_attention_under_the_tree_mask(make_sample):
+    batch = pack(build_trees(tricky_samples(make_sample), 1000), 1000)[0]
+    ends = torch.from_numpy(batch.ends)
+    B, T = ends.shape
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(B, heads, T, 8) for heads in (4, 2, 2))
+    dense, _ = tree_attention(torch.nn.Module(), query, key, value, dense_mask(ends, torch.float32), 8**-0.5)
+    block_mask = create_block_mask(tree_mask(ends), B, None, T, T, device="cpu")
+    flex = flex_attention(query, key, value, block_mask=block_mask, enable_gqa=True)
+    torch.testing.assert_close(dense.transpose(1, 2), flex)
+
+
+def test_chunks_of_the_head_change_neither_logprobs_nor_gradients(model_folder, make_sample, monkeypatch):
+    batch = pack(build_trees(tricky_samples(make_sample), 1000), 1000)[0]
+    results = []
+    for elements in (1 << 23, 64 * 7):
+        monkeypatch.setattr("rlanything.learner.model.HEAD_CHUNK_ELEMENTS", elements)
+        model = TreeModel(ModelConfig(str(model_folder["llama"])), torch.float32, CPU, entropy_gradient=True)
+        logprobs, entropy = model(batch, 1.0)
+        (logprobs.sum() + entropy.square().sum()).backward()
+        results.append((logprobs, entropy, model.lm.lm_head.weight.grad))
+    for whole, chunked in zip(*results, strict=True):
+        torch.testing.assert_close(whole, chunked)
+
+
+def test_minibatches_keep_keys_together_and_balance_tokens(make_sample):
+    samples = [make_sample(np.arange(4 + k % 5), [1], f"k{k}", i) for k in range(40) for i in range(3)]
+    parts = split_minibatches(samples, 4, np.random.default_rng(0))
+    assert sorted(id(s) for part in parts for s in part) == sorted(map(id, samples))
+    keys = [{s.key for s in part} for part in parts]
+    assert sum(map(len, keys)) == 40
+    tokens = [sum(len(s.ids) for s in part) for part in parts]
+    assert max(tokens) < 1.05 * min(tokens)
+    other = split_minibatches(samples, 4, np.random.default_rng(1))
+    assert {s.key for s in other[0]} != keys[0], "minibatches must be drawn anew"
+
+
+def test_a_loss_on_the_first_token_is_refused(make_sample):
+    with pytest.raises(ValueError, match="'q'.*nothing predicts it"):
+        build_trees([make_sample([1, 2], [0], "q")], 10)

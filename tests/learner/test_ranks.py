@@ -1,0 +1,59 @@
+"""Two ranks must make the update that one makes: same weighted mean, same clipping, same metrics."""
+
+import os
+import socket
+
+import numpy as np
+import pytest
+import torch
+import torch.multiprocessing as mp
+
+from rlanything.config import LearnerConfig, ModelConfig
+from rlanything.learner.deepspeed import Learner
+from rlanything.types import Sample
+
+
+def samples(seed):
+    """Seven keys of unequal length: the two ranks get unequal numbers of micro-batches."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for key in range(7):
+        n = int(rng.integers(8, 24))
+        mask = np.r_[np.zeros(4), rng.uniform(0.1, 1, n - 4)]
+        advantages = mask * rng.normal(size=n)
+        made.append(Sample(rng.integers(3, 64, n), mask, advantages, -4 * np.sign(mask), key=str(key)))
+    return made
+
+
+def train(rank, world, port, model, zero_stage, out):
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    torch.set_num_threads(1)
+    settings = {"lr": 1e-2, "num_update": 1, "kl_beta": 0.1, "max_grad_norm": 0.1, "dtype": "float32"}
+    config = LearnerConfig(**settings, micro_batch_tokens=32, zero_stage=zero_stage)
+    learner = Learner(ModelConfig(model), config, total_update=10)
+    metrics = [learner.update(samples(step)) for step in range(2)]
+    weights = {name: tensor.clone() for name, tensor in learner.weights()}
+    if rank == 0:
+        torch.save({"metrics": metrics, "weights": weights}, out)
+    learner.close()
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("zero_stage", [0, 2, 3])
+def test_two_ranks_train_as_one(model_folder, tmp_path, zero_stage):
+    results = []
+    for world in (1, 2):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        out = tmp_path / f"{world}.pt"
+        mp.spawn(train, (world, port, str(model_folder["qwen3"]), zero_stage, out), nprocs=world)
+        results.append(torch.load(out))
+    one, two = results
+    for a, b in zip(one["metrics"], two["metrics"], strict=True):
+        for name in ("loss", "policy_loss", "kl_reference", "entropy", "grad_norm"):
+            assert b[name] == pytest.approx(a[name], rel=1e-3, abs=1e-6), name
+    for name, tensor in one["weights"].items():
+        torch.testing.assert_close(two["weights"][name], tensor, rtol=0, atol=2e-3)
