@@ -4,8 +4,9 @@
 
 Each measurement runs in its own process (threads are fixed at start); the best of --repeat counts. "policy": episodes
 whose every prompt is the last prompt + response + an observation; groups of 8 share their first prompt. "judge":
-for each turn of such an episode, history + question, 3 samples. Prints sampled tokens/s and the ratio. Every
-response has 6 tokens or, with --stop, ends at random like a policy's (mean about 6, at most 12).
+for each turn of such an episode, history + question, 3 samples. Prints sampled tokens per second of wall clock, the
+same per CPU second (which a busy machine distorts less) and the ratios. Every response has 6 tokens or, with
+--stop, ends at random like a policy's (mean about 6, at most 12).
 """
 
 from __future__ import annotations
@@ -102,9 +103,11 @@ def measure(args: argparse.Namespace) -> None:
     for name, phase in (("policy", policy_phase), ("judge", judge_phase)):
         for _ in range(2):  # the first pass warms up kernels for the shapes that occur
             engine.load_weights(1, weights.items())  # empties the caches
-            before, started = engine.stats().generated_tokens, time.perf_counter()
+            before, started, cpu = engine.stats().generated_tokens, time.perf_counter(), time.process_time()
             asyncio.run(phase(engine, args, stop))
-            rates[name] = (engine.stats().generated_tokens - before) / (time.perf_counter() - started)
+            tokens = engine.stats().generated_tokens - before
+            rates[name] = tokens / (time.perf_counter() - started)
+            rates[name + "_per_cpu_s"] = tokens / (time.process_time() - cpu)
     rates["cached"] = engine.stats().cached_prompt_tokens / engine.stats().prompt_tokens
     engine.close()
     print(json.dumps(rates))
@@ -141,12 +144,14 @@ def main() -> None:
                 print(f"{threads} threads  {engine:12s}", {k: round(v, 2 if v < 1 else 0) for k, v in rates.items()})
             if len(best) == 2:
                 a, b = best.values()
-                print(f"{threads} threads  ratio       ", {k: round(a[k] / b[k], 2) for k in ("policy", "judge")}, flush=True)
+                ratios = {k: round(a[k] / b[k], 2) for k in a if k != "cached"}
+                print(f"{threads} threads  ratio       ", ratios, flush=True)
 
 
 def run(engine: str, threads: int, folder: str) -> dict[str, float]:
     """Measure in a fresh process, with the same arguments."""
-    command = [sys.executable, __file__, *sys.argv[1:], "--engine", engine, "--threads", str(threads), "--model", folder]
+    chosen = ["--engine", engine, "--threads", str(threads), "--model", folder]
+    command = [sys.executable, __file__, *sys.argv[1:], *chosen]
     root = str(Path(__file__).resolve().parents[1])
     environment = os.environ | {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": root}
     output = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, text=True).stdout

@@ -30,9 +30,13 @@ class Chat:
         try:
             self.tokenizer: Any = AutoTokenizer.from_pretrained(model.path, trust_remote_code=model.trust_remote_code)
         except (OSError, ValueError) as error:
-            raise ChatError(f"model {model.path}: no tokenizer could be loaded ({str(error).splitlines()[0]})") from error
+            raise ChatError(
+                f"model {model.path}: no tokenizer could be loaded ({str(error).splitlines()[0]})"
+            ) from error
         if not self.tokenizer.chat_template:
-            raise ChatError(f"model {model.path}: its tokenizer has no chat template; use an instruct model, or add one")
+            raise ChatError(
+                f"model {model.path}: its tokenizer has no chat template; use an instruct model, or add one"
+            )
         if self.tokenizer.eos_token_id is None:
             raise ChatError(f"model {model.path}: its tokenizer names no eos_token, which ends every turn")
         self.eos_id: int = self.tokenizer.eos_token_id
@@ -54,7 +58,9 @@ class Chat:
         tail = text.partition(_MARK)[2]
         eos = self.tokenizer.eos_token
         if not tail.startswith(eos):
-            raise ChatError(f"the chat template does not end an assistant turn with the eos token {eos!r}, but with {tail[:20]!r}")
+            raise ChatError(
+                f"the chat template does not end an assistant turn with the eos token {eos!r}, but with {tail[:20]!r}"
+            )
         tail = tail[len(eos) :] if stopped else tail
         if tail not in self._pieces:
             self._pieces[tail] = self.encode(tail)

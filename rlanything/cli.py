@@ -21,7 +21,7 @@ EXPECTED = (ConfigError, TaskError, ChatError, EngineError, LearnerError, RunErr
 
 
 def run_guarded(main: Callable[[], None]) -> None:
-    """Call `main`; exit 1 on an expected fault, 130 on Ctrl-C, 143 on SIGTERM. Anything else is a bug: its traceback shows."""
+    """Call `main`; exit 1 on an expected fault, 130 on Ctrl-C, 143 on SIGTERM; a bug shows its traceback."""
     console = Console(stderr=True, highlight=False)
 
     def terminate(number: int, frame: FrameType | None) -> None:
@@ -36,7 +36,9 @@ def run_guarded(main: Callable[[], None]) -> None:
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        console.print(f"[red]error:[/red] no space left on the disk ({error.filename}); free some and run the same command again")
+        console.print(
+            f"[red]error:[/red] no space left on the disk ({error.filename}); free some and run the same command again"
+        )
         sys.exit(1)
     except KeyboardInterrupt:
         console.print("stopped; the same command goes on from the last checkpoint")

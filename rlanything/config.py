@@ -242,7 +242,9 @@ def load_as(schema: type[Schema], argv: list[str]) -> Schema:
     merged = _merge(merged, OmegaConf.from_dotlist(overrides), "the command line")
     missing = sorted(OmegaConf.missing_keys(merged))
     if missing:
-        raise ConfigError(f"{missing[0]}: has no default and is not set in {files[0]}; add it there or pass {missing[0]}=...")
+        raise ConfigError(
+            f"{missing[0]}: has no default and is not set in {files[0]}; add it there or pass {missing[0]}=..."
+        )
     config = OmegaConf.to_object(merged)
     assert isinstance(config, schema)
     return config
@@ -314,8 +316,9 @@ def validate(config: Config) -> None:
         )
     if (rollout.top_p < 1 or rollout.top_k > 0) and not rollout.allow_biased_sampling:
         raise ConfigError(
-            f"rollout.top_p={rollout.top_p}, rollout.top_k={rollout.top_k}: the learner's logprobs are those of the whole "
-            "distribution, so training on such samples is biased; use top_p=1 top_k=0, or allow_biased_sampling=true"
+            f"rollout.top_p={rollout.top_p}, rollout.top_k={rollout.top_k}: the learner's logprobs are those of the "
+            "whole distribution, so training on such samples is biased; use top_p=1 top_k=0, or set "
+            "rollout.allow_biased_sampling=true"
         )
     if reward.num_evaluation == 0 and reward.step_weight != 0:
         raise ConfigError(
@@ -325,4 +328,6 @@ def validate(config: Config) -> None:
     for role, need in (("policy", rollout.max_response_tokens), ("reward", reward.max_response_tokens)):
         context = value(f"engine.{role}.max_model_len")
         if not (isinstance(context, int) and need < context):
-            raise ConfigError(f"engine.{role}.max_model_len: found {context}, expected more than max_response_tokens ({need})")
+            raise ConfigError(
+                f"engine.{role}.max_model_len: found {context}, expected more than max_response_tokens ({need})"
+            )

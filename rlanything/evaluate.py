@@ -38,7 +38,13 @@ def evaluation_tasks(domain: Domain, split: str, num: int, seed: int) -> list[Ta
 
 
 async def run_evaluation(
-    tasks: Sequence[Task], domain: Domain, policy: ChatModel, judge_model: ChatModel | None, config: Config, progress: Progress, label: str
+    tasks: Sequence[Task],
+    domain: Domain,
+    policy: ChatModel,
+    judge_model: ChatModel | None,
+    config: Config,
+    progress: Progress,
+    label: str,
 ) -> list[Group]:
     """Play every task `evaluation.num_rollout` times at the evaluation's temperature; judged where a judge is given."""
     seed = f"{config.experiment.seed}/evaluation"
@@ -48,7 +54,10 @@ async def run_evaluation(
     num = config.evaluation.num_rollout
     with progress.phase(label, len(tasks) * num) as bar:
         groups = [
-            run_group(t, domain, policy, rollout, seed, num, limit, judge.on_turn if judge else ignore_turn, bar.advance) for t in tasks
+            run_group(
+                t, domain, policy, rollout, seed, num, limit, judge.on_turn if judge else ignore_turn, bar.advance
+            )
+            for t in tasks
         ]
         results = list(await asyncio.gather(*groups))
         if judge:

@@ -129,7 +129,9 @@ def assign_reward_advantages(group: Group, config: RewardConfig) -> None:
         for turn in trajectory.turns:
             for evaluation in turn.evaluations:
                 scored = evaluation.score is not None and turn.reward is not None
-                evaluation.reward = (turn.reward or 0.0) * (evaluation.score or 0) if scored else config.unparsable_reward
+                evaluation.reward = (
+                    (turn.reward or 0.0) * (evaluation.score or 0) if scored else config.unparsable_reward
+                )
             pools.append(turn.evaluations)
     if config.group == "task":
         pools = [[e for pool in pools for e in pool]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+
 from rlanything.chat import ChatModel
 from rlanything.config import RewardConfig
 from rlanything.domains.base import Domain
@@ -47,7 +48,9 @@ class Judge:
         chat, config = self.model.chat, self.config
         prompt = chat.prompt(self.domain.judge_messages(task, trajectory, i))
         seed = request_seed(self.seed, task.id, trajectory.index, i, "judge")
-        sampling = SamplingParams(config.temperature, config.max_response_tokens, stop_token_ids=(chat.eos_id,), seed=seed)
+        sampling = SamplingParams(
+            config.temperature, config.max_response_tokens, stop_token_ids=(chat.eos_id,), seed=seed
+        )
         try:
             completions = await self.model.engine.generate(prompt, sampling, config.num_evaluation)
         except PromptTooLong as error:

@@ -1,4 +1,4 @@
-"""The closed loop: rollouts judged as they happen, both models updated, tasks adapted, weights in place, step after step."""
+"""The closed loop: rollouts judged as they happen, both models updated, tasks adapted, weights in place."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlanything.runs import checkpoint
 from rlanything.runs.folder import RunError, RunFolder
 from rlanything.runs.metrics import Metrics, append_jsonl, drop_after
 from rlanything.runs.progress import Progress
-from rlanything.runs.report import before_after, write_report
+from rlanything.runs.report import write_report
 from rlanything.runs.store import write_groups
 from rlanything.samples import policy_samples, reward_samples
 from rlanything.system import System
@@ -80,7 +80,8 @@ class Loop:
         num = config.rollout.num_rollout_per_trial
         with self.progress.phase("rollout", len(tasks) * num) as bar:
             running = [
-                run_group(t, system.domain, system.policy, config.rollout, seed, num, limit, on_turn, bar.advance) for t in tasks
+                run_group(t, system.domain, system.policy, config.rollout, seed, num, limit, on_turn, bar.advance)
+                for t in tasks
             ]
             groups = list(await asyncio.gather(*running))
         with self.progress.phase("judge", None):
@@ -97,8 +98,8 @@ class Loop:
         if len(broken) > allowed * len(episodes):
             first = broken[0]
             raise RunError(
-                f"step {self.step + 1}: {len(broken)} of {len(episodes)} episodes broke, more than rollout.max_failure_rate={allowed}; "
-                f"the first: task {first.task_id}, {first.status}: {first.error}"
+                f"step {self.step + 1}: {len(broken)} of {len(episodes)} episodes broke, more than "
+                f"rollout.max_failure_rate={allowed}; the first: task {first.task_id}, {first.status}: {first.error}"
             )
 
     async def adapt(self, groups: Sequence[Group], step: int) -> dict[str, float]:
@@ -125,7 +126,9 @@ class Loop:
         if system.reward_learner:
             with self.progress.phase("update reward", None):
                 samples = reward_samples(groups, config.reward.reward_band, config.training.reward.loss_mean)
-                metrics |= {f"reward/{k}": v for k, v in system.reward_learner.update(samples).items()} if samples else {}
+                metrics |= (
+                    {f"reward/{k}": v for k, v in system.reward_learner.update(samples).items()} if samples else {}
+                )
             metrics["reward/samples"] = len(samples)
         return metrics
 
@@ -188,10 +191,3 @@ def step_line(step: int, total: int, figures: dict[str, float]) -> str:
         f"outcome {figures['rm_outcome_agreement']:.0%}  tasks +{figures['tasks/accepted']:.0f} "
         f"?{figures['tasks/pending']:.0f}  {sum(seconds.values()):.0f} s"
     )
-
-
-def summary(folder: RunFolder, progress: Progress) -> None:
-    """The table that a run ends with."""
-    header, rows = before_after(folder)
-    progress.table("Before and after", header, rows)
-    progress.line(f"report: {folder.report}")

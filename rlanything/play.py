@@ -1,6 +1,6 @@
 """Play an ALFWorld task in the terminal: you read what the policy reads and get the score that it would get.
 
-    python -m rlanything.play --games data/alfworld/valid_seen.jsonl.xz --random --show-actions
+python -m rlanything.play --games data/alfworld/valid_seen.jsonl.xz --random --show-actions
 """
 
 from __future__ import annotations

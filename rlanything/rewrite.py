@@ -17,7 +17,14 @@ from rlanything.types import Group
 
 
 async def rewrite(
-    wishes: Sequence[Wish], groups: Sequence[Group], pool: TaskPool, rewriter: ChatModel, domain: Domain, config: AdaptationConfig, seed: str, step: int
+    wishes: Sequence[Wish],
+    groups: Sequence[Group],
+    pool: TaskPool,
+    rewriter: ChatModel,
+    domain: Domain,
+    config: AdaptationConfig,
+    seed: str,
+    step: int,
 ) -> Counter[str]:
     """Ask for up to `num_try` proposals a task and add the first valid one to the pool as a candidate.
 
@@ -25,7 +32,9 @@ async def rewrite(
     """
     by_id = {g.task.id: g for g in groups}
     counts: Counter[str] = Counter()
-    answers = await asyncio.gather(*(_propose(w, by_id[w.task.id], rewriter, domain, config, f"{seed}/{step}") for w in wishes))
+    answers = await asyncio.gather(
+        *(_propose(w, by_id[w.task.id], rewriter, domain, config, f"{seed}/{step}") for w in wishes)
+    )
     for wish, texts in zip(wishes, answers, strict=True):
         reasons: Counter[str] = Counter()
         task_id = pool.next_id(wish.task)
@@ -44,12 +53,17 @@ async def rewrite(
     return counts
 
 
-async def _propose(wish: Wish, group: Group, rewriter: ChatModel, domain: Domain, config: AdaptationConfig, seed: str) -> list[str]:
+async def _propose(
+    wish: Wish, group: Group, rewriter: ChatModel, domain: Domain, config: AdaptationConfig, seed: str
+) -> list[str]:
     chat = rewriter.chat
     critic = critic_summary(group)
     prompt = chat.prompt(domain.rewrite_messages(wish.task, wish.direction, wish.accuracy, critic))
     sampling = SamplingParams(
-        config.temperature, config.max_response_tokens, stop_token_ids=(chat.eos_id,), seed=request_seed(seed, wish.task.id, "rewrite")
+        config.temperature,
+        config.max_response_tokens,
+        stop_token_ids=(chat.eos_id,),
+        seed=request_seed(seed, wish.task.id, "rewrite"),
     )
     try:
         completions = await rewriter.engine.generate(prompt, sampling, config.num_try)

@@ -45,7 +45,9 @@ async def run_group(
 
     async def one(index: int) -> Trajectory:
         async with limit:
-            trajectory = await run_with_retries(task, index, domain, policy, config, f"{seed}/{task.id}/{index}", on_turn)
+            trajectory = await run_with_retries(
+                task, index, domain, policy, config, f"{seed}/{task.id}/{index}", on_turn
+            )
         on_end()
         return trajectory
 
@@ -80,7 +82,9 @@ async def run_episode(
         trajectory.error = f"no answer from the environment within rollout.env_timeout_s={config.env_timeout_s} s"
     except (EngineError, asyncio.CancelledError, KeyboardInterrupt):
         raise
-    except Exception as error:  # an environment is third-party code: whatever it raises is its failure, kept and counted
+    except (
+        Exception
+    ) as error:  # an environment is third-party code: whatever it raises is its failure, kept and counted
         trajectory.status = Status.ENV_ERROR
         trajectory.error = f"{type(error).__name__}: {error}"
     finally:
@@ -115,7 +119,12 @@ async def _play(
             system = domain.system_message()
             prompt = chat.prompt([system, message] if system else [message])
         sampling = SamplingParams(
-            config.temperature, config.max_response_tokens, config.top_p, config.top_k, (chat.eos_id,), request_seed(seed, i)
+            config.temperature,
+            config.max_response_tokens,
+            config.top_p,
+            config.top_k,
+            (chat.eos_id,),
+            request_seed(seed, i),
         )
         asked = time.perf_counter()
         try:

@@ -24,9 +24,19 @@ import torch
 from omegaconf import MISSING
 
 from rlanything.chat import Chat, ChatModel
-from rlanything.config import Config, ConfigError, DatasetConfig, EngineConfig, LearnerConfig, ModelConfig, RolloutConfig, load_as
-from rlanything.domains.registry import make_domain
+from rlanything.cli import run_guarded
+from rlanything.config import (
+    Config,
+    ConfigError,
+    DatasetConfig,
+    EngineConfig,
+    LearnerConfig,
+    ModelConfig,
+    RolloutConfig,
+    load_as,
+)
 from rlanything.domains.base import Conversation, Domain, RejectedTask
+from rlanything.domains.registry import make_domain
 from rlanything.engines import make_engine
 from rlanything.engines.base import SamplingParams
 from rlanything.evaluate import evaluation_tasks, run_evaluation
@@ -87,7 +97,7 @@ def read_conversations(path: Path) -> Iterator[Conversation]:
             messages = json.loads(line)["messages"]
             trained = [m["role"] == "assistant" for m in messages]
         except (ValueError, KeyError, TypeError) as error:
-            raise ConfigError(f"data={path}, line {number}: expected {{\"messages\": [...]}} ({error!r})") from error
+            raise ConfigError(f'data={path}, line {number}: expected {{"messages": [...]}} ({error!r})') from error
         if not any(trained):
             raise ConfigError(f"data={path}, line {number}: holds no assistant message to learn")
         found.append(Conversation(messages, trained))
@@ -97,7 +107,9 @@ def read_conversations(path: Path) -> Iterator[Conversation]:
 
 def digest(config: SftConfig) -> str:
     """A digest of all that the result depends on: settings, the model's files, the data's files."""
-    hashed = hashlib.sha256(json.dumps([VERSION, asdict(replace(config, output="", num_thread=0))], sort_keys=True).encode())
+    hashed = hashlib.sha256(
+        json.dumps([VERSION, asdict(replace(config, output="", num_thread=0))], sort_keys=True).encode()
+    )
     folders = [Path(config.model.path), Path(config.data) if config.data else Path(config.dataset.path)]
     for folder in folders:
         files = [folder] if folder.is_file() else sorted(p for p in folder.glob("*") if p.is_file())
@@ -120,7 +132,9 @@ class WarmStart:
         engine = make_engine(config.model, config.engine, config.seed, logs / f"sft_{name}_engine.log")
         self.measured = ChatModel(engine, self.chat)
         training = replace(config.training, num_update=1, num_epoch=1)
-        self.learner = Learner(config.model, training, config.max_update, 1.0, config.seed, logs / f"sft_{name}_learner.log")
+        self.learner = Learner(
+            config.model, training, config.max_update, 1.0, config.seed, logs / f"sft_{name}_learner.log"
+        )
 
     def _loop_config(self) -> Config:
         config = Config(dataset=self.config.dataset)
@@ -135,7 +149,9 @@ class WarmStart:
         config = self.config
         train = config.dataset.train_split
         source = (
-            read_conversations(Path(config.data)) if config.data else self.domain.demonstrations(config.role, train, config.seed)
+            read_conversations(Path(config.data))
+            if config.data
+            else self.domain.demonstrations(config.role, train, config.seed)
         )
         result, started = 0.0, time.perf_counter()
         with self.progress.phase(f"warm start {config.role}", config.max_update) as bar:
@@ -147,7 +163,8 @@ class WarmStart:
                 if update % config.measure_every == 0 or update == config.max_update:
                     result = self.measure()
                     self.progress.line(
-                        f"warm start {config.role}: update {update}, loss {metrics['loss']:.3f}, {_MEASURES[config.role]} {result:.1%}, "
+                        f"warm start {config.role}: update {update}, loss {metrics['loss']:.3f}, "
+                        f"{_MEASURES[config.role]} {result:.1%}, "
                         f"{time.perf_counter() - started:.0f} s"
                     )
                     if result >= config.target:
@@ -169,7 +186,9 @@ class WarmStart:
         """The model's sampled answer in the place of each conversation's last message."""
 
         async def answer(i: int, conversation: Conversation) -> str:
-            sampling = SamplingParams(1.0, self.config.max_response_tokens, stop_token_ids=(self.chat.eos_id,), seed=request_seed(i))
+            sampling = SamplingParams(
+                1.0, self.config.max_response_tokens, stop_token_ids=(self.chat.eos_id,), seed=request_seed(i)
+            )
             [c] = await self.measured.engine.generate(self.chat.prompt(conversation.messages[:-1]), sampling)
             return self.chat.decode(c.token_ids)
 
@@ -207,7 +226,9 @@ def warm_start(config: SftConfig, progress: Progress) -> None:
         raise ConfigError(f"role: found {config.role!r}, expected one of {', '.join(_MEASURES)}")
     key, note = digest(config), Path(config.output) / "sft.json"
     if note.is_file() and json.loads(note.read_text())["digest"] == key:
-        progress.line(f"warm start {config.role}: {config.output} is up to date ({json.loads(note.read_text())['measure']:.1%})")
+        progress.line(
+            f"warm start {config.role}: {config.output} is up to date ({json.loads(note.read_text())['measure']:.1%})"
+        )
         return
     training = WarmStart(config, progress)
     result = training.run()
@@ -216,6 +237,4 @@ def warm_start(config: SftConfig, progress: Progress) -> None:
 
 
 if __name__ == "__main__":
-    from rlanything.cli import run_guarded
-
     run_guarded(lambda: warm_start(load_as(SftConfig, sys.argv[1:]), Progress()))

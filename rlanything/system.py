@@ -42,7 +42,9 @@ class System:
         config = self.config
         tasks = sorted(self.domain.tasks(config.dataset.train_split), key=lambda t: t.id)
         if config.dataset.num_task:
-            tasks = random.Random(f"{config.experiment.seed}/tasks").sample(tasks, min(config.dataset.num_task, len(tasks)))
+            tasks = random.Random(f"{config.experiment.seed}/tasks").sample(
+                tasks, min(config.dataset.num_task, len(tasks))
+            )
         return tasks
 
     def sync_weights(self, version: int) -> None:
@@ -57,7 +59,9 @@ class System:
             dtype = getattr(torch, getattr(self.config.engine, role).dtype)
             ours, theirs = learner.checksum(dtype), model.engine.checksum()
             if ours != theirs:
-                raise RunError(f"weights of the {role} engine differ from the learner's after the transfer: {theirs} != {ours}")
+                raise RunError(
+                    f"weights of the {role} engine differ from the learner's after the transfer: {theirs} != {ours}"
+                )
 
     def engine_figures(self) -> dict[str, float]:
         """Tokens and tokens per busy second of every engine since the last call, and the process's peak memory."""
@@ -68,7 +72,10 @@ class System:
             now, last = model.engine.stats(), self._counted.get(role, EngineStats())
             self._counted[role] = EngineStats(**vars(now))
             busy, generated = now.busy_s - last.busy_s, now.generated_tokens - last.generated_tokens
-            prompt, cached = now.prompt_tokens - last.prompt_tokens, now.cached_prompt_tokens - last.cached_prompt_tokens
+            prompt, cached = (
+                now.prompt_tokens - last.prompt_tokens,
+                now.cached_prompt_tokens - last.cached_prompt_tokens,
+            )
             figures[f"engine/{role}_generated_tokens"] = generated
             figures[f"engine/{role}_tokens_per_s"] = generated / busy if busy else 0.0
             figures[f"engine/{role}_cached_share"] = cached / prompt if prompt else 0.0

@@ -65,11 +65,13 @@ class TaskPool:
             raise ValueError("the task pool is empty: the training split holds no task")
         active = {t.id: t for t in originals}
         if len(active) != len(originals):
-            raise ValueError(f"{len(originals) - len(active)} of {len(originals)} training tasks share an id with another")
+            raise ValueError(
+                f"{len(originals) - len(active)} of {len(originals)} training tasks share an id with another"
+            )
         return cls(alpha_low, alpha_high, seed, active)
 
     def draw(self, n: int, max_candidate: int) -> list[Task]:
-        """n active tasks in rotation (each once before any again), then up to `max_candidate` candidates, oldest first."""
+        """n active tasks in rotation (each once before any again), then the `max_candidate` oldest candidates."""
         drawn: list[Task] = []
         while len(drawn) < n:
             if not self.queue:
@@ -87,7 +89,9 @@ class TaskPool:
         for group in groups:
             task, accuracy = group.task, group.accuracy
             measured = len(group.valid) >= min_group
-            self._log(step, "measured" if measured else "unmeasured", task, accuracy=accuracy, episodes=len(group.valid))
+            self._log(
+                step, "measured" if measured else "unmeasured", task, accuracy=accuracy, episodes=len(group.valid)
+            )
             candidate = self.candidates.get(task.id)
             if candidate is None:
                 continue
@@ -174,7 +178,9 @@ class TaskPool:
     def _drop(self, candidate: Candidate, step: int, accuracy: float, reason: str) -> None:
         del self.candidates[candidate.task.id]
         self.counts["dropped"] += 1
-        self._log(step, "dropped", candidate.task, accuracy=accuracy, parent_accuracy=candidate.parent_accuracy, reason=reason)
+        self._log(
+            step, "dropped", candidate.task, accuracy=accuracy, parent_accuracy=candidate.parent_accuracy, reason=reason
+        )
 
     def _log(self, step: int, event: str, task: Task, **details: Any) -> None:
         details = {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in details.items()}

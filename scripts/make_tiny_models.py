@@ -20,14 +20,40 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from rlanything.config import DatasetConfig
 from rlanything.domains.alfworld.domain import AlfworldDomain
 
+# Commands and the fixed parts of the room's answers, longest first where one begins another.
 PHRASES = [
-    r" ?\\boxed\{(?:1\}|-1\})?", r"\n> ", r"go to ", r"take ", r" from (?:the )?", r"move ", r" to (?:the )?", r" with ", r"open ", r"use ", r"examine ",
-    r"You arrive at ", r" ?On the ", r" ?The ", r" is closed\.", r" is open\. In it, you see (?:a )?", r", you see (?:a )?", r", and a ",
-    r", a ", r"You open the ", r"You close the ", r"You pick up the ", r"You move the ",
-    r"You are in the middle of a room\. Looking quickly around you, you see (?:a )?", r"Your task is to: ", r"Nothing happens\.",
-    r"You are facing the ", r" ?Next to it, you see (?:a )?", r"You are carrying: a ", r"You are not carrying anything\.", r"nothing\.",
-    r"There's nothing special about ", r"You turn on the ", r"You (?:heat|cool|clean) the ", r" using the ", r"Judge the last step\.",
-]  # fmt: skip
+    *(
+        r" ?\\boxed\{(?:1\}|-1\})?",
+        r"\n> ",
+        "go to ",
+        "take ",
+        " from (?:the )?",
+        "move ",
+        " to (?:the )?",
+        " with ",
+        "open ",
+    ),
+    *(
+        "use ",
+        "examine ",
+        "You arrive at ",
+        " ?On the ",
+        " ?The ",
+        r" is closed\.",
+        r" is open\. In it, you see (?:a )?",
+    ),
+    *(", you see (?:a )?", ", and a ", ", a ", "You open the ", "You close the ", "You pick up the ", "You move the "),
+    r"You are in the middle of a room\. Looking quickly around you, you see (?:a )?",
+    *(
+        "Your task is to: ",
+        r"Nothing happens\.",
+        "You are facing the ",
+        " ?Next to it, you see (?:a )?",
+        "You are carrying: a ",
+    ),
+    *(r"You are not carrying anything\.", r"nothing\.", "There's nothing special about ", "You turn on the "),
+    *("You (?:heat|cool|clean) the ", " using the ", r"Judge the last step\."),
+]
 NAME = "[a-z]+ [0-9]+"  # of a thing or a place
 SPECIAL = ["<|endoftext|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]
 TEMPLATE = (
@@ -50,7 +76,10 @@ def make_tokenizer(domain: AlfworldDomain, vocab_size: int) -> PreTrainedTokeniz
     pattern = "|".join([*PHRASES, NAME, f" (?={NAME})", " ?[A-Za-z]+", "[0-9]", r"\s", r"[^A-Za-z0-9\s]"])
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(Regex(pattern), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        [
+            pre_tokenizers.Split(Regex(pattern), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(

@@ -7,4 +7,6 @@ from rlanything.domains.base import Domain
 
 def make_domain(config: Config) -> Domain:
     """The domain that `dataset.domain` names (the schema has checked the name)."""
-    return AlfworldDomain(config.dataset, config.dataset.project or config.experiment.name, config.rollout.max_interaction_step)
+    return AlfworldDomain(
+        config.dataset, config.dataset.project or config.experiment.name, config.rollout.max_interaction_step
+    )

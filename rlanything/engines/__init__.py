@@ -35,7 +35,7 @@ def _check_model(model: ModelConfig) -> None:
         raise EngineError(f"model.path={model.path!r} has no config.json, expected a Hugging Face model folder")
     looks_local = folder.is_absolute() or model.path.startswith((".", "~")) or model.path.count("/") > 1
     if looks_local and not folder.is_dir():
-        raise EngineError(f"model.path={model.path!r} is no folder: make or download the model first, or correct the path")
+        raise EngineError(f"model.path={model.path!r} is no folder: make or download the model, or correct it")
     try:
         tokenizer = AutoTokenizer.from_pretrained(model.path, trust_remote_code=model.trust_remote_code)
     except (OSError, ValueError) as error:

@@ -30,7 +30,8 @@ class Completion:
     """One sampled response.
 
     `token_ids` includes the stop token where one was sampled. `logprobs[t]` is the log-probability of
-    `token_ids[t]` under softmax(logits / temperature) (temperature 1 where greedy). `stop_reason` is "stop" or "length".
+    `token_ids[t]` under softmax(logits / temperature) (temperature 1 where greedy). `stop_reason` is "stop" or
+    "length".
     """
 
     token_ids: list[int]

@@ -62,8 +62,8 @@ class Scheduler:
         if request.n > self.max_num_seqs or needed > self.pool.num_blocks:
             raise EngineError(
                 f"{request.n} samples of {len(request.prompt)} + {request.max_tokens} tokens need {request.n} "
-                f"sequences and {needed} cache blocks, found engine.max_num_seqs={self.max_num_seqs} and {self.pool.num_blocks}: "
-                "raise engine.max_num_seqs or engine.kv_cache_gb, or ask for less"
+                f"sequences and {needed} cache blocks, found engine.max_num_seqs={self.max_num_seqs} and "
+                f"{self.pool.num_blocks} blocks: raise engine.max_num_seqs or engine.kv_cache_gb, or ask for less"
             )
         self.waiting.append(request)
 

@@ -106,7 +106,8 @@ class Learner:
             self.model.lm.gradient_checkpointing_enable({"use_reentrant": False})
         self._reference: TreeModel | None = None
         if config.kl_beta and config.kl_reference == "initial":
-            self._reference = TreeModel(model, dtype, self.device, entropy_gradient=False).to(self.device, dtype)
+            # Float32 like the trained model, so that before the first update the KL is 0 and not rounding noise.
+            self._reference = TreeModel(model, dtype, self.device, entropy_gradient=False).to(self.device)
             self._reference.requires_grad_(False)
         self._bad_gradient = torch.zeros((), device=self.device)
         for parameter in self.model.parameters():
@@ -179,7 +180,7 @@ class Learner:
         for part in split_minibatches(trained, self.config.num_update, self._rng):
             trees = build_trees(part, limit, self.model.pairs_per_token)
             # FlexAttention skips masked blocks: one long row without padding. A dense mask wants short rows.
-            batches = pack(trees, limit, limit if on_gpu else 0, FLEX_BLOCK if on_gpu else 1)
+            batches = pack(trees, limit, limit if on_gpu else 0, FLEX_BLOCK if on_gpu else 64)
             packed.append([_Micro(batch) for batch in self._share(batches)])
         return packed
 

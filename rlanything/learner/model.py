@@ -124,7 +124,7 @@ class TreeModel(nn.Module):
         return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
 
     def _head(self, hidden: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-        logp = self.lm.lm_head(hidden).float().div_(temperature).log_softmax(-1)
+        logp = (self.lm.lm_head(hidden).float() / temperature).log_softmax(-1)
         logprobs = logp.gather(-1, targets[:, None])[:, 0]
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.entropy_gradient):
             entropy = -(logp.exp() * logp).sum(-1)

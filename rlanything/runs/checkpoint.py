@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,7 +29,7 @@ class Saveable(Protocol):
         ...
 
 
-def save(root: Path, step: int, learners: dict[str, Saveable], state: dict[str, Any], keep: int) -> Path:
+def save(root: Path, step: int, learners: Mapping[str, Saveable], state: dict[str, Any], keep: int) -> Path:
     """Write `step_NNNNNN/`: per learner its state and a Hugging Face export, and `meta.json`; keep the `keep` newest.
 
     Raises RunError where the disk refuses; the half-written folder is removed and older checkpoints stay whole.
@@ -45,7 +46,9 @@ def save(root: Path, step: int, learners: dict[str, Saveable], state: dict[str, 
         temporary.rename(final)
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        raise RunError(f"{final}: the checkpoint could not be written ({error}); free space, then run the same command again") from error
+        raise RunError(
+            f"{final}: the checkpoint could not be written ({error}); free space, then run the same command again"
+        ) from error
     for old in _complete(root)[:-keep]:
         shutil.rmtree(old, ignore_errors=True)
     return final
@@ -57,7 +60,7 @@ def latest(root: Path) -> Path | None:
     return found[-1] if found else None
 
 
-def load(folder: Path, learners: dict[str, Saveable]) -> dict[str, Any]:
+def load(folder: Path, learners: Mapping[str, Saveable]) -> dict[str, Any]:
     """Restore the learners; returns what `save` was given as state, with "step". Raises RunError naming the file."""
     try:
         state: dict[str, Any] = json.loads((folder / _META).read_text())

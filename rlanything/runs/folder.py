@@ -28,7 +28,7 @@ def write_atomic(path: Path, content: str | bytes) -> None:
 
 
 class RunFolder:
-    """`runs/<name>/`: config.yaml, metrics.jsonl, tasks.jsonl, rollouts/, evaluations/, checkpoints/, logs/, report.html."""
+    """`<output_dir>/<name>/`: configuration, metrics, ledger, rollouts, evaluations, checkpoints, logs, report."""
 
     def __init__(self, config: Config) -> None:
         self.path = Path(config.experiment.output_dir) / config.experiment.name
@@ -43,14 +43,17 @@ class RunFolder:
         """Create the folder, take its lock and write the resolved configuration. Raises RunError."""
         if config.experiment.resume == "never" and self.metrics.exists():
             raise RunError(
-                f"{self.path}: holds a run already and experiment.resume=never; choose another experiment.name or resume=auto"
+                f"{self.path}: holds a run already and experiment.resume=never; choose another experiment.name, "
+                "or experiment.resume=auto"
             )
         self.logs.mkdir(parents=True, exist_ok=True)
         self._lock = open(self.path / ".lock", "w")  # noqa: SIM115 (held until the process ends)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise RunError(f"{self.path}: another process is writing this run; wait for it or choose another experiment.name") from error
+            raise RunError(
+                f"{self.path}: another process is writing this run; wait for it or choose another experiment.name"
+            ) from error
         write_atomic(self.path / "config.yaml", OmegaConf.to_yaml(OmegaConf.structured(config)))
 
     def rollouts(self, step: int) -> Path:

@@ -86,7 +86,9 @@ class Metrics:
     def write(self, step: int, phase: str, values: Record) -> None:
         """Append one record; nan becomes null."""
         append_jsonl(self.path, [{"step": step, "phase": phase, **values}])
-        numbers = {f"{phase}/{k}": float(v) for k, v in values.items() if isinstance(v, (int, float)) and math.isfinite(v)}
+        numbers = {
+            f"{phase}/{k}": float(v) for k, v in values.items() if isinstance(v, (int, float)) and math.isfinite(v)
+        }
         for sink in self.sinks:
             sink.log(step, numbers)
 

@@ -54,7 +54,9 @@ class Progress:
             TextColumn("{task.fields[note]}"),
         )
         quiet = not self.console.is_terminal
-        with RichProgress(*columns, console=self.console, transient=True, refresh_per_second=4, disable=quiet) as display:
+        with RichProgress(
+            *columns, console=self.console, transient=True, refresh_per_second=4, disable=quiet
+        ) as display:
             yield Bar(display, label, total)
         self.seconds[label] = self.seconds.get(label, 0.0) + time.perf_counter() - started
 

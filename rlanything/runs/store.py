@@ -20,8 +20,19 @@ EVALUATION = pa.struct(
     + [("parse_error", pa.string()), ("reward", pa.float64()), ("advantage", pa.float64())]
 )
 TURN = pa.struct(
-    [("prompt_ids", _IDS), ("response_ids", _IDS), ("logprobs", _FLOATS), ("text", pa.string()), ("action", pa.string())]
-    + [("observation", pa.string()), ("stop_reason", pa.string()), ("parse_error", pa.string()), ("invalid", pa.bool_())]
+    [
+        ("prompt_ids", _IDS),
+        ("response_ids", _IDS),
+        ("logprobs", _FLOATS),
+        ("text", pa.string()),
+        ("action", pa.string()),
+    ]
+    + [
+        ("observation", pa.string()),
+        ("stop_reason", pa.string()),
+        ("parse_error", pa.string()),
+        ("invalid", pa.bool_()),
+    ]
     + [("label", pa.int8()), ("images", pa.list_(pa.string())), ("policy_version", pa.int32())]
     + [("generate_s", pa.float32()), ("env_s", pa.float32()), ("evaluations", pa.list_(EVALUATION))]
     + [("reward", pa.float64()), ("advantage", pa.float64())]
@@ -34,12 +45,14 @@ SCHEMA = pa.schema(
 )
 
 
-def write_groups(path: Path, groups: Sequence[Group], describe: Callable[[Task], str], kind: Callable[[Task], str]) -> None:
+def write_groups(
+    path: Path, groups: Sequence[Group], describe: Callable[[Task], str], kind: Callable[[Task], str]
+) -> None:
     """Write all episodes of the groups. The task's payload stays with the dataset; its sentence is kept."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for group in groups:
         task = group.task
-        head = {"root_id": task.root_id, "parent_id": task.parent_id, "direction": str(task.direction)}
+        head: dict[str, Any] = {"root_id": task.root_id, "parent_id": task.parent_id, "direction": str(task.direction)}
         head |= {"born_step": task.born_step, "description": describe(task), "kind": kind(task)}
         rows += [head | asdict(t) | {"status": str(t.status)} for t in group.trajectories]
     sink = pa.BufferOutputStream()
@@ -59,7 +72,14 @@ def read_groups(path: Path, tasks: dict[str, Task]) -> list[Group]:
     for row in read_rows(path):
         turns = [_turn(t) for t in row["turns"]]
         trajectory = Trajectory(
-            row["task_id"], row["index"], row["first_observation"], turns, row["outcome"], Status(row["status"]), row["error"], row["seconds"]
+            row["task_id"],
+            row["index"],
+            row["first_observation"],
+            turns,
+            row["outcome"],
+            Status(row["status"]),
+            row["error"],
+            row["seconds"],
         )
         task = tasks.get(row["task_id"]) or Task(
             row["task_id"], {}, row["root_id"], row["parent_id"], Direction(row["direction"]), row["born_step"]

@@ -152,7 +152,8 @@ def test_the_first_minibatch_is_on_policy_and_later_ones_are_not(make_learner):
 
 def test_a_previous_reference_starts_at_zero_kl_and_an_initial_one_stays(make_learner):
     previous = make_learner(num_update=1, kl_beta=0.1, kl_reference="previous")
-    initial = make_learner(num_update=1, kl_beta=0.1, kl_reference="initial")
+    initial = make_learner(num_update=1, kl_beta=0.1, kl_reference="initial", dtype="bfloat16")
+    assert initial.update(random_samples(2))["kl_reference"] == 0
     for step in range(2):
         found = previous.update(random_samples(step)), initial.update(random_samples(step))
     assert found[0]["kl_reference"] == 0

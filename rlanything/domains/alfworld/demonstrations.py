@@ -46,7 +46,9 @@ def wrong_action(explorer: Explorer, rng: random.Random) -> str:
     return rng.choice(["look", "inventory", f"examine {here}"])
 
 
-def act_demonstration(game: Game, prior: Prior, rng: random.Random, max_step: int, show_actions: bool) -> Conversation | None:
+def act_demonstration(
+    game: Game, prior: Prior, rng: random.Random, max_step: int, show_actions: bool
+) -> Conversation | None:
     """One episode as a conversation; None where the explorer does not finish in time."""
     episode = Episode(game)
     first = Observation(episode.reset(), tuple(episode.admissible) if show_actions else ())
@@ -69,7 +71,9 @@ def act_demonstration(game: Game, prior: Prior, rng: random.Random, max_step: in
     return None
 
 
-def judge_demonstrations(game: Game, prior: Prior, rng: random.Random, max_step: int, style: str) -> Iterator[Conversation]:
+def judge_demonstrations(
+    game: Game, prior: Prior, rng: random.Random, max_step: int, style: str
+) -> Iterator[Conversation]:
     """The judgements of every step of one episode; they share the transcript, hence the key."""
     episode = Episode(game)
     trajectory = Trajectory(game.source, 0, episode.reset())
@@ -98,7 +102,12 @@ def rewrite_demonstration(game: Game, rng: random.Random, style: str) -> Convers
     rng.shuffle(options)
     for goal in options:
         other = _effort(game, goal)
-        if other is None or effort is None or (other > effort) is not (direction is Direction.HARDER) or other == effort:
+        if (
+            other is None
+            or effort is None
+            or (other > effort) is not (direction is Direction.HARDER)
+            or other == effort
+        ):
             continue
         accuracy = rng.uniform(0, 0.2) if direction is Direction.EASIER else rng.uniform(0.8, 1)
         messages = rewrite_messages(game.sentence, facts_of(game), direction, round(accuracy * 8) / 8, "", style)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from rlanything.config import DatasetConfig
 from rlanything.domains.alfworld import prompts
@@ -39,7 +41,10 @@ class AlfworldDomain:
     def __init__(self, config: DatasetConfig, project: str, max_step: int) -> None:
         path = config.path or os.environ.get("ALFWORLD_DATA", "")
         if not path:
-            raise TaskError("dataset.path: empty, and ALFWORLD_DATA is not set; generate games with scripts/generate_games.py or set one")
+            raise TaskError(
+                "dataset.path: empty, and ALFWORLD_DATA is not set; set one of them, or make games with "
+                "scripts/generate_games.py"
+            )
         self.config, self.max_step = config, max_step
         self.library = GameLibrary(Path(path))
         self.adapted = self.library.root / "json_2.1.1" / project
@@ -93,7 +98,7 @@ class AlfworldDomain:
         return prompts.rewrite_messages(game.sentence, facts_of(game), direction, accuracy, critic, self.config.prompt)
 
     def parse_task(self, text: str, task: Task, direction: Direction, task_id: str) -> Task:
-        """The proposed variant: its goal must fit the room, differ, be open at the start and be proven by the planner."""
+        """The proposed variant: a new goal that fits the room, is open at the start, and that the planner proves."""
         sentence = prompts.parse_proposal(text)
         if sentence is None:
             raise RejectedTask("no_proposal", "no \\boxed{task}")
@@ -119,7 +124,9 @@ class AlfworldDomain:
 
     def settle_task(self, task: Task, accepted: bool) -> None:
         """Move an accepted variant's game from temp_train to syn_train; remove a dropped one's."""
-        move_game(Path(task.payload["folder"]), self.adapted / "temp_train", self.adapted / "syn_train" if accepted else None)
+        move_game(
+            Path(task.payload["folder"]), self.adapted / "temp_train", self.adapted / "syn_train" if accepted else None
+        )
 
     def _parse(self, source: str) -> Game:
         return parse_game(self.library.data(source), source)
@@ -131,11 +138,26 @@ class AlfworldDomain:
             return game
         return game.with_goal(Goal(**{**goal, "kind": GoalKind(goal["kind"])}), task.payload["sentence"])
 
-    def _write_variant(self, task: Task, direction: Direction, task_id: str, goal: Goal, sentence: str, walkthrough: list[str]) -> Task:
+    def _game_data(self, task: Task) -> dict[str, Any]:
+        """The content of the task's own game.tw-pddl."""
+        folder = task.payload.get("folder")
+        if folder is None:
+            return self.library.data(task.payload["source"])
+        data: dict[str, Any] = json.loads((Path(folder) / "game.tw-pddl").read_text(encoding="utf-8"))
+        return data
+
+    def _write_variant(
+        self, task: Task, direction: Direction, task_id: str, goal: Goal, sentence: str, walkthrough: list[str]
+    ) -> Task:
         source = task.payload["source"]
         data, traj = regoal(self.library.data(source), self.library.traj(source), goal, sentence, walkthrough)
         folder = self.adapted / "temp_train" / task_id.replace("/", "_")
         write_game(folder, data, traj)
-        payload = {"source": source, "sentence": sentence, "kind": str(goal.kind), "goal": asdict(goal), "folder": str(folder)}
-        variant = Task(task_id, payload, task.root_id, task.id, direction)
-        return replace(variant)
+        payload = {
+            "source": source,
+            "sentence": sentence,
+            "kind": str(goal.kind),
+            "goal": asdict(goal),
+            "folder": str(folder),
+        }
+        return Task(task_id, payload, task.root_id, task.id, direction)

@@ -90,7 +90,9 @@ class Explorer:
 
     def _fetch(self, wanted: str, verb: str) -> tuple[str, str]:
         """Go where something of the wanted kind was seen and take or use it, or search on."""
-        found = [(r != self.here, item, r) for r, items in self.contents.items() for item in items if type_of(item) == wanted]
+        found = [
+            (r != self.here, item, r) for r, items in self.contents.items() for item in items if type_of(item) == wanted
+        ]
         found = [f for f in found if f[1] not in self.placed]
         if found:
             _, item, receptacle = min(found)

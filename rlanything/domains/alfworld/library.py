@@ -57,9 +57,12 @@ class GameLibrary:
             folder = self.root / "json_2.1.1" / name
             files = sorted(folder.glob("*/*/game.tw-pddl"))
             if files:
-                return dict(_read_folder(file, f"{name}/{file.parent.parent.name}/{file.parent.name}") for file in files)
+                return dict(
+                    _read_folder(file, f"{name}/{file.parent.parent.name}/{file.parent.name}") for file in files
+                )
         raise TaskError(
-            f"dataset.path={self.root}: no games of split {split!r}: neither {packed.name} nor json_2.1.1/{FOLDERS.get(split, split)}/; "
+            f"dataset.path={self.root}: no games of split {split!r}: neither {packed.name} nor "
+            f"json_2.1.1/{FOLDERS.get(split, split)}/; "
             "generate games with scripts/generate_games.py, or run alfworld-download and set ALFWORLD_DATA"
         )
 
@@ -75,4 +78,6 @@ def _read_folder(file: Path, source: str) -> tuple[str, Entry]:
         traj = json.loads((file.parent / "traj_data.json").read_text(encoding="utf-8"))
         return source, Entry(_sentence(data), traj["task_type"], data, traj)
     except (OSError, ValueError, KeyError, IndexError) as error:
-        raise TaskError(f"{file}: not a game of json_2.1.1 ({type(error).__name__}: {error}); download it anew or remove it") from error
+        raise TaskError(
+            f"{file}: not a game of json_2.1.1 ({type(error).__name__}: {error}); download it anew or remove it"
+        ) from error

@@ -25,14 +25,16 @@ POLICY_SYSTEM = (
 )
 JUDGE_SYSTEM = (
     "You judge single steps of an agent that works on a household task. A step is good if it brings the task nearer "
-    "to its end or looks for what is needed where nobody looked yet; it is bad if it does nothing, repeats what is known, or "
-    "undoes progress. Reason briefly about the last step only, then give \\boxed{1} for good or \\boxed{-1} for bad."
+    "to its end or looks for what is needed where nobody looked yet; it is bad if it does nothing, repeats what is "
+    "known, or undoes progress. Reason briefly about the last step only, then give \\boxed{1} for good or "
+    "\\boxed{-1} for bad."
 )
 REWRITE_SYSTEM = (
     "You change tasks of a household agent so that they become easier or harder in the same room. Write one task in "
     "exactly one of these forms, with kinds of things and places that the room has:\n"
-    "put a X in Y. / put a clean X in Y. / put a hot X in Y. / put a cool X in Y. / put two X in Y. / look at X under the Y.\n"
-    "Things that are in plain sight and need no preparation are easier. Reason briefly, then give the task in \\boxed{}."
+    "put a X in Y. / put a clean X in Y. / put a hot X in Y. / put a cool X in Y. / put two X in Y. / "
+    "look at X under the Y.\n"
+    "What is in plain sight and needs no preparation is easier. Reason briefly, then give the task in \\boxed{}."
 )
 
 
@@ -68,7 +70,9 @@ def parse_action(text: str, observation: Observation, show_actions: bool) -> Par
     action = " ".join(boxed[-1].split())
     if show_actions and action.isdecimal():
         if not 1 <= int(action) <= len(observation.actions):
-            return ParsedAction(None, f"\\boxed{{{action}}}, but the commands are numbered 1 to {len(observation.actions)}")
+            return ParsedAction(
+                None, f"\\boxed{{{action}}}, but the commands are numbered 1 to {len(observation.actions)}"
+            )
         return ParsedAction(observation.actions[int(action) - 1])
     return ParsedAction(action) if action else ParsedAction(None, "an empty \\boxed{}")
 
@@ -97,7 +101,8 @@ def rewrite_messages(
     """The scene, the critic's words, the task and the wish."""
     user: Message = {
         "role": "user",
-        "content": f"Room: {facts}\nCritic: {critic or 'none'}\nTask: {sentence}\nSolved: {accuracy:.0%}\nMake it {direction}.",
+        "content": f"Room: {facts}\nCritic: {critic or 'none'}\nTask: {sentence}\nSolved: {accuracy:.0%}\n"
+        f"Make it {direction}.",
     }
     return [user] if style == "compact" else [{"role": "system", "content": REWRITE_SYSTEM}, user]
 

@@ -10,7 +10,7 @@ _TREATED = {GoalKind.CLEAN: "cleanable", GoalKind.HEAT: "heatable", GoalKind.COO
 
 
 def facts_of(game: Game) -> str:
-    """Kinds of things that can be taken or switched on, with where they are, then the kinds of places, with numbers where there are several."""
+    """Kinds of things that can be taken or switched on and where they are, then the kinds of places."""
     where: dict[str, set[str]] = defaultdict(set)
     number: Counter[str] = Counter()
     for thing in game.objects:
@@ -18,7 +18,9 @@ def facts_of(game: Game) -> str:
             continue
         number[thing.type.lower()] += 1
         where[thing.type.lower()].update(r.type.lower() for r in game.places(thing))
-    things = (f"{kind}{_times(number[kind])} in {' '.join(sorted(where[kind])) or 'nothing'}" for kind in sorted(number))
+    things = (
+        f"{kind}{_times(number[kind])} in {' '.join(sorted(where[kind])) or 'nothing'}" for kind in sorted(number)
+    )
     places = Counter(r.type.lower() for r in game.receptacles)
     return f"{', '.join(things)}. Places: {', '.join(kind + _times(n) for kind, n in sorted(places.items()))}."
 

@@ -7,7 +7,7 @@ import re
 from rlanything.domains.alfworld.model import Game, Goal, GoalKind
 from rlanything.domains.base import RejectedTask
 
-# The right-hand sides of `task` in ALFWorld's own grammar (alfred.twl2, json_2.1.1); {o} object, {r} receptacle or lamp.
+# What `task` may be in ALFWorld's own grammar (json_2.1.1); {o} is the object, {r} the receptacle or lamp.
 TEMPLATES: dict[GoalKind, tuple[str, str]] = {
     GoalKind.SIMPLE: ("put a {o} in {r}.", "put some {o} on {r}."),
     GoalKind.TWO: ("put two {o} in {r}.", "find two {o} and put them in {r}."),

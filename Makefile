@@ -1,0 +1,28 @@
+PYTHON := .venv/bin/python
+CACHE := cache/quickstart
+
+.PHONY: help setup setup-test quickstart test lint clean
+
+help:
+	@echo "make quickstart   train policy, reward model and tasks together on this machine's CPU (about 30 minutes)"
+	@echo "make test         set-up and the whole test suite"
+	@echo "make setup        only make .venv"
+	@echo "make lint         formatter, linter and type checker"
+
+setup:
+	@scripts/setup.sh
+
+setup-test:
+	@scripts/setup.sh test
+
+quickstart: setup
+	@$(PYTHON) scripts/quickstart.py
+
+test: setup-test
+	@$(PYTHON) -m pytest
+
+lint: setup-test
+	@$(PYTHON) -m ruff format --check . && $(PYTHON) -m ruff check . && $(PYTHON) -m mypy
+
+clean:
+	rm -rf cache runs/quickstart

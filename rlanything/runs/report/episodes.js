@@ -1,0 +1,146 @@
+/* A sample of episodes, turn by turn: what was said, done and answered, and what the feedback made of it. */
+const ADVANTAGE_SPAN = 3; /* z-scores beyond it fill the bar */
+const FEEDBACK_SPAN = 2; /* R with w_o = λ = 1 */
+
+function mark(score, title) {
+  if (!exists(score)) return el("span", { class: "mark none", title: title || "no score" }, "?");
+  return el("span", { class: `mark ${score > 0 ? "good" : "bad"}`, title: title || "" }, score > 0 ? "+" : "−");
+}
+
+/* A bar to the right of the middle for a positive advantage, to the left for a negative one. */
+function diverging(value, span) {
+  const size = Math.min(1, Math.abs(value) / span) * 59;
+  return svg("svg", { class: `diverging ${value < 0 ? "bad" : "good"}`, viewBox: "0 0 120 14", preserveAspectRatio: "none", "aria-hidden": "true" },
+    svg("line", { class: "grid", x1: 0, x2: 120, y1: 7, y2: 7 }),
+    svg("rect", { x: value < 0 ? 60 - size : 60, y: 3, width: size, height: 8, fill: "currentColor" }),
+    svg("line", { class: "cursor", x1: 60, x2: 60, y1: 0, y2: 14 }));
+}
+
+function pair(name, value, middle) {
+  return el("div", { class: "pair" }, el("span", { class: "muted" }, name), middle, el("span", {}, value));
+}
+
+function vote([score, text, error, advantage]) {
+  const title = `${exists(score) ? `score ${signed(score, 0)}` : `no score: ${error}`}; advantage ${signed(advantage, 2)}`;
+  return el("div", { class: "vote" }, mark(score, title), foldable(text || "(empty)", "text", 110));
+}
+
+function numbers(turn, trains) {
+  const row = (name, value, span) => pair(name, signed(value, 2), diverging(value, span));
+  const label = exists(turn.label) ? pair("step label", turn.label > 0 ? "progress" : "no progress", null) : null;
+  label?.lastChild.classList.add(turn.label > 0 ? "good" : "bad");
+  return el("div", { class: "side numbers" }, label,
+    exists(turn.reward) ? row("feedback R", turn.reward, FEEDBACK_SPAN) : null,
+    exists(turn.advantage) ? row("advantage", turn.advantage, ADVANTAGE_SPAN) : trains ? el("div", { class: "muted" }, "takes no part in the update") : null);
+}
+
+function turnRow(turn, i, trains) {
+  const stops = turn.stop_reason ? el("div", { class: "small muted" }, `stopped: ${turn.stop_reason}`) : null;
+  return el("div", { class: "turn" },
+    el("div", { class: "n" }, String(i + 1)),
+    el("div", {},
+      foldable(turn.text || "(nothing)", "said", 400),
+      exists(turn.action) ? el("div", { class: "act mono" }, turn.action) : el("div", { class: "bad small" }, `no action: ${turn.parse_error || "none found"}`),
+      foldable(turn.observation || "", `seen${turn.invalid ? " muted" : ""}`, 600),
+      turn.invalid ? el("div", { class: "small bad" }, "invalid action") : null, stops),
+    el("div", { class: "side" }, turn.evaluations.map(vote)),
+    numbers(turn, trains));
+}
+
+function tone(episode) {
+  if (!["completed", "truncated"].includes(episode.status)) return ["!", "broken", `broken by the infrastructure (${episode.status}): ${episode.error}`];
+  if (episode.outcome > 0) return ["✓", "good", "solved"];
+  return ["✗", "bad", episode.status === "truncated" ? "not solved: out of turns or context" : "not solved"];
+}
+
+function taskName(task) {
+  const origin = task.direction === "original" ? "" : `${ARROWS[task.direction]} · `;
+  return `${task.num_success}/${task.num_episode} ✓ · ${origin}${task.description}`;
+}
+
+function coverage(files) {
+  const kept = files.reduce((n, f) => n + f.tasks.reduce((m, t) => m + t.episodes.length, 0), 0);
+  const total = files.reduce((n, f) => n + f.num_episode, 0);
+  return `${number(kept)} of the ${number(total)} episodes of ${count(files.length, "file")} are embedded: some steps, and of each a few tasks, mixed outcomes first; texts are cut at ${number(DATA.excerpts.max_text)} characters. Everything, token ids included, is in rollouts and evaluations (parquet) beside this page.`;
+}
+
+function drawEpisodes() {
+  const section = byId("episodes");
+  const { files } = DATA.excerpts;
+  if (!files.length) {
+    section.append(el("p", { class: "note" }, "No episode was recorded yet."));
+    return;
+  }
+  const at = { file: 0, task: 0, episode: 0 };
+  const fileSelect = el("select", { "aria-label": "Step" }, files.map((f, i) => el("option", { value: i }, f.label)));
+  const taskSelect = el("select", { "aria-label": "Task" });
+  const chips = el("div", { class: "chips", role: "group", "aria-label": "Episodes" });
+  const body = el("div", {});
+
+  function go(file, task, episode) {
+    Object.assign(at, { file, task, episode });
+    const { tasks, path } = files[file];
+    const { episodes } = tasks[task];
+    fileSelect.value = file;
+    taskSelect.replaceChildren(...tasks.map((t, i) => el("option", { value: i }, taskName(t))));
+    taskSelect.value = task;
+    chips.replaceChildren(
+      el("button", { "aria-label": "Previous episode", onclick: () => move(-1) }, "←"),
+      ...episodes.map((e, i) => {
+        const [sign, className, words] = tone(e);
+        return el("button", { class: `chip ${className}`, "aria-pressed": String(i === episode), title: words, onclick: () => go(file, task, i) }, `${sign} ${e.index}`);
+      }),
+      el("button", { "aria-label": "Next episode", onclick: () => move(1) }, "→"),
+    );
+    show(tasks[task], episodes[episode], path);
+  }
+
+  function show(task, episode, path) {
+    const [, className, words] = tone(episode);
+    const origin = task.direction === "original" ? "an original task" : `${task.direction} than ${task.parent_id}, born at step ${task.born_step}`;
+    body.replaceChildren(
+      el("div", { class: `outcome ${className}` }, el("b", {}, words), el("span", {}, ` after ${count(episode.turns.length, "turn")}`)),
+      el("p", { class: "small muted" }, `${task.task_id}, ${task.kind}, ${origin}; episode ${episode.index} in ${path}`),
+      foldable(episode.first_observation, "first said", 1500),
+      el("div", { class: "turns" }, episode.turns.map((t, i) => turnRow(t, i, path.startsWith("rollouts")))));
+  }
+
+  /* The next or previous episode, over the ends of tasks and steps. */
+  function move(by) {
+    let { file, task, episode } = at;
+    episode += by;
+    if (episode < 0 || episode >= files[file].tasks[task].episodes.length) {
+      task += by;
+      if (task < 0 || task >= files[file].tasks.length) {
+        file += by;
+        if (file < 0 || file >= files.length) return;
+        task = by > 0 ? 0 : files[file].tasks.length - 1;
+      }
+      episode = by > 0 ? 0 : files[file].tasks[task].episodes.length - 1;
+    }
+    go(file, task, episode);
+  }
+
+  fileSelect.addEventListener("change", () => go(+fileSelect.value, 0, 0));
+  taskSelect.addEventListener("change", () => go(at.file, +taskSelect.value, 0));
+  document.addEventListener("keydown", (event) => {
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    const box = section.getBoundingClientRect();
+  const seen = box.top < window.innerHeight * 0.8 && box.bottom > 0;
+    if (!by || !seen || event.altKey || event.ctrlKey || event.metaKey || ["INPUT", "SELECT", "TEXTAREA"].includes(event.target.tagName)) return;
+    event.preventDefault();
+    move(by);
+  });
+  section.append(
+    el("p", { class: "note" }, coverage(files)),
+    el("p", { class: "note" }, "Circles are the reward model’s votes S; the step label is the domain’s own and trains nothing. Bars: the turn’s integrated feedback R, and the advantage that the policy learned with. Arrow keys step through episodes."),
+    el("div", { class: "picker" }, fileSelect, taskSelect), chips, body);
+  go(0, 0, 0);
+}
+
+drawTop();
+drawSummary();
+drawCurves();
+drawTasks();
+drawEpisodes();
+drawConfiguration();

@@ -1,0 +1,32 @@
+"""A training run from configuration to report: what `alfworld_rl.py` and its siblings call."""
+
+from __future__ import annotations
+
+import asyncio
+
+from rlanything.config import Config
+from rlanything.loop import Loop
+from rlanything.plan import print_plan
+from rlanything.runs.folder import RunFolder
+from rlanything.runs.progress import Progress
+from rlanything.runs.report import before_after
+from rlanything.system import System
+
+
+def train(config: Config) -> None:
+    """Run the closed loop, or with `dry_run=true` only print what it would do."""
+    progress = Progress()
+    if config.dry_run:
+        print_plan(config, progress)
+        return
+    folder = RunFolder(config)
+    folder.open(config)
+    progress.line(f"run {folder.path}: loading models")
+    system = System(config, folder)
+    try:
+        asyncio.run(Loop(config, system, folder, progress).run())
+    finally:
+        system.close()
+    header, rows = before_after(folder)
+    progress.table("Before and after", header, rows)
+    progress.line(f"report: {folder.report}")

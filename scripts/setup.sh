@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Make .venv with everything pinned. Idempotent: does nothing where the requirements have not changed.
+# usage: scripts/setup.sh [test]    (test: linters, test tools and TextWorld, the oracle of the simulator's tests)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+python=""
+for candidate in python3.11 python3.12 python3.13 python3; do
+  if command -v "$candidate" >/dev/null && "$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+    python=$candidate
+    break
+  fi
+done
+if [ -z "$python" ]; then
+  echo "error: no Python 3.11 or newer with venv was found; install it (Debian: apt-get install python3 python3-venv python3-dev gcc)" >&2
+  exit 1
+fi
+[ -x .venv/bin/python ] || "$python" -m venv .venv
+pip=".venv/bin/python -m pip --disable-pip-version-check install --quiet --no-input"
+
+step() {  # step NAME WHAT FILES... -- COMMAND...: run once for each content of FILES
+  local name=$1 what=$2 files=() key
+  shift 2
+  while [ "$1" != -- ]; do files+=("$1"); shift; done
+  shift
+  key=$(cat "${files[@]}" | sha256sum | cut -d' ' -f1)
+  [ "$(cat ".venv/.$name" 2>/dev/null)" = "$key" ] && return
+  echo "setup: $what"
+  "$@"
+  echo "$key" > ".venv/.$name"
+}
+
+packages() {
+  $pip torch==2.13.0
+  $pip -r requirements/cpu.txt
+  $pip --no-deps -r requirements/cpu-no-deps.txt
+}
+step packages "installing PyTorch, vLLM, DeepSpeed, Ray and what they need (about 3.5 GB; some minutes, once)" \
+  requirements/cpu.txt requirements/cpu-no-deps.txt -- packages
+step project "installing rlanything itself" pyproject.toml -- $pip --no-deps --no-build-isolation -e .
+if [ "${1:-}" = test ]; then
+  step test "installing test tools and TextWorld (parts are built from source; some minutes, once)" requirements/test.txt -- \
+    $pip -r requirements/test.txt
+fi

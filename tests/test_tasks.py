@@ -1,0 +1,136 @@
+"""The task pool: rotation, the acceptance gate, lineage, and a state that survives a checkpoint."""
+
+import json
+
+import pytest
+from builders import group, trajectory
+
+from rlanything.tasks import MAX_UNMEASURED, TaskPool, accepts
+from rlanything.types import Direction, Group, Status, Task
+
+
+def pool(n: int = 4) -> TaskPool:
+    return TaskPool.of([Task(f"q{i}", {}) for i in range(n)], 0.2, 0.8, seed=0)
+
+
+def rolled(task: Task, solved: int, of: int = 8, status: Status = Status.COMPLETED) -> Group:
+    return group(*(trajectory(1 if i < solved else -1, [()], status=status) for i in range(of)), task=task)
+
+
+def variant(p: TaskPool, parent: Task, direction: Direction) -> Task:
+    return Task(p.next_id(parent), {}, parent.root_id, parent.id, direction)
+
+
+@pytest.mark.parametrize(
+    ("direction", "accuracy", "parent", "expected"),
+    [
+        (Direction.HARDER, 0.5, 0.9, True),
+        (Direction.HARDER, 0.9, 0.9, False),  # not harder
+        (Direction.HARDER, 0.2, 0.9, False),  # strictly above alpha_low
+        (Direction.HARDER, 0.0, 0.9, False),  # perhaps unsolvable
+        (Direction.EASIER, 0.5, 0.1, True),
+        (Direction.EASIER, 0.1, 0.1, False),  # not easier
+        (Direction.EASIER, 0.8, 0.1, False),  # strictly below alpha_high
+        (Direction.EASIER, 0.125, 0.0, True),
+    ],
+)
+def test_acceptance_gate_is_strict_on_both_sides(direction, accuracy, parent, expected):
+    assert accepts(direction, accuracy, parent, 0.2, 0.8) is expected
+
+
+def test_every_task_is_drawn_once_before_any_again():
+    p = pool(5)
+    assert sorted(t.id for t in p.draw(5, 0)) == [f"q{i}" for i in range(5)]
+    assert len({t.id for t in p.draw(3, 0) + p.draw(2, 0)}) == 5
+
+
+def test_tasks_outside_the_band_are_wished_for_extremes_first():
+    p = pool()
+    tasks = p.draw(4, 0)
+    groups = [rolled(t, s) for t, s in zip(tasks, (1, 4, 8, 0), strict=True)]
+    wishes = p.wishes(groups, 10, 2)
+    assert [(w.task.id, w.direction) for w in wishes] == [
+        (tasks[2].id, Direction.HARDER),
+        (tasks[3].id, Direction.EASIER),
+        (tasks[0].id, Direction.EASIER),
+    ]
+    assert len(p.wishes(groups, 1, 2)) == 1
+
+
+def test_an_accepted_variant_joins_and_its_original_stays():
+    p = pool(2)
+    [first, _] = p.draw(2, 0)
+    easier = variant(p, first, Direction.EASIER)
+    p.propose(easier, 0.0, 1, "an easier one")
+    assert easier in p.draw(1, 4)
+    assert p.settle([rolled(easier, 4)], 2, 2) == [easier]
+    assert {first.id, easier.id} <= set(p.active) and not p.candidates
+
+
+def test_a_variant_of_a_variant_replaces_it():
+    p = pool(1)
+    [first] = p.draw(1, 0)
+    one = variant(p, first, Direction.EASIER)
+    p.propose(one, 0.0, 1, "")
+    p.settle([rolled(one, 7)], 1, 2)  # 0.875 is not below alpha_high
+    assert one.id not in p.active
+    two = variant(p, first, Direction.EASIER)
+    p.propose(two, 0.0, 1, "")
+    p.settle([rolled(two, 6)], 2, 2)
+    three = variant(p, two, Direction.HARDER)
+    p.propose(three, 0.9, 2, "")
+    p.settle([rolled(three, 4)], 3, 2)
+    assert set(p.active) == {first.id, three.id}
+    assert three.root_id == first.id and three.parent_id == two.id
+
+
+def test_a_candidate_that_is_not_between_is_dropped_with_the_reason():
+    p = pool(1)
+    [first] = p.draw(1, 0)
+    harder = variant(p, first, Direction.HARDER)
+    p.propose(harder, 1.0, 1, "")
+    assert p.settle([rolled(harder, 0)], 1, 2) == []
+    event = p.drain_events()[-1]
+    assert (event["event"], event["reason"], event["accuracy"]) == ("dropped", "accuracy", 0.0)
+
+
+def test_a_candidate_whose_group_broke_waits_but_not_for_ever():
+    p = pool(1)
+    [first] = p.draw(1, 0)
+    harder = variant(p, first, Direction.HARDER)
+    p.propose(harder, 1.0, 1, "")
+    for attempt in range(MAX_UNMEASURED):
+        assert harder.id in p.candidates, attempt
+        p.settle([rolled(harder, 0, status=Status.ENV_ERROR)], 1, 2)
+    assert harder.id not in p.candidates
+
+
+def test_a_task_with_a_waiting_candidate_is_not_rewritten_again():
+    p = pool(1)
+    [first] = p.draw(1, 0)
+    p.propose(variant(p, first, Direction.EASIER), 0.0, 1, "")
+    assert p.wishes([rolled(first, 0)], 10, 2) == []
+
+
+def test_state_survives_json_and_goes_on_alike():
+    p = pool(6)
+    p.draw(4, 0)
+    p.propose(variant(p, p.active["q1"], Direction.EASIER), 0.0, 1, "")
+    p.drain_events()
+    copy = pool(6)
+    copy.load_state_dict(json.loads(json.dumps(p.state_dict())))
+    assert [t.id for t in copy.draw(9, 4)] == [t.id for t in p.draw(9, 4)]
+    assert copy.state_dict() == p.state_dict()
+
+
+def test_a_pool_without_tasks_or_with_an_id_twice_is_refused():
+    with pytest.raises(ValueError, match="holds no task"):
+        TaskPool.of([], 0.2, 0.8, 0)
+    with pytest.raises(ValueError, match="share an id"):
+        TaskPool.of([Task("a", {}), Task("a", {})], 0.2, 0.8, 0)
+
+
+def test_events_are_json_even_where_an_accuracy_is_not_a_number():
+    p = pool(1)
+    p.settle([rolled(p.active["q0"], 0, status=Status.ENV_ERROR)], 1, 2)
+    assert json.loads(json.dumps(p.drain_events(), allow_nan=False))[0]["accuracy"] is None
