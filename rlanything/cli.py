@@ -9,6 +9,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from rich.console import Console
+from transformers.utils.logging import disable_progress_bar
 
 from rlanything.chat import ChatError
 from rlanything.config import ConfigError
@@ -28,6 +29,7 @@ def run_guarded(main: Callable[[], None]) -> None:
         raise SystemExit(128 + number)
 
     signal.signal(signal.SIGTERM, terminate)
+    disable_progress_bar()  # transformers' bars for loading and saving, many times a run
     try:
         main()
     except EXPECTED as error:

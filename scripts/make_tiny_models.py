@@ -64,14 +64,14 @@ NUM_TEXT = {"policy": 3000, "reward": 300, "rewriter": 1000}  # demonstrations t
 INIT_STD = 0.06  # of the weights: at 0.02, Qwen3's own, so small a model learns far more slowly
 
 
-def texts(domain: AlfworldDomain) -> Iterator[str]:
-    """Every message of some demonstrations of each role."""
-    for role, number in NUM_TEXT.items():
+def texts(domain: AlfworldDomain, numbers: dict[str, int]) -> Iterator[str]:
+    """Every message of so many demonstrations of each role."""
+    for role, number in numbers.items():
         for conversation in islice(domain.demonstrations(role, "train", seed=0), number):
             yield from (m["content"] for m in conversation.messages)
 
 
-def make_tokenizer(domain: AlfworldDomain, vocab_size: int) -> PreTrainedTokenizerFast:
+def make_tokenizer(domain: AlfworldDomain, vocab_size: int, numbers: dict[str, int]) -> PreTrainedTokenizerFast:
     """Byte-level BPE over pieces that a pattern cuts out: names, phrases, words, everything else."""
     pattern = "|".join([*PHRASES, NAME, f" (?={NAME})", " ?[A-Za-z]+", "[0-9]", r"\s", r"[^A-Za-z0-9\s]"])
     tokenizer = Tokenizer(models.BPE())
@@ -88,7 +88,7 @@ def make_tokenizer(domain: AlfworldDomain, vocab_size: int) -> PreTrainedTokeniz
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(texts(domain), trainer)
+    tokenizer.train_from_iterator(texts(domain, numbers), trainer)
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|end|>", pad_token="<|endoftext|>")
     fast.add_special_tokens({"additional_special_tokens": SPECIAL[2:]})
     fast.chat_template = TEMPLATE
@@ -130,7 +130,7 @@ def main() -> None:
     args = parser.parse_args()
     random.seed(args.seed)
     dataset = DatasetConfig(path=args.games, prompt="compact", show_actions=args.show_actions)
-    tokenizer = make_tokenizer(AlfworldDomain(dataset, "tiny", max_step=20), args.vocab)
+    tokenizer = make_tokenizer(AlfworldDomain(dataset, "tiny", max_step=20), args.vocab, NUM_TEXT)
     model = make_model(tokenizer, args.hidden, args.layers, args.seed)
     out = Path(args.out)
     model.save_pretrained(out)

@@ -79,7 +79,7 @@ class Engine(Protocol):
         ...
 
     def checksum(self) -> str:
-        """A digest of the weights as loaded, comparable with `learner.checksum()`: see `engines.checksum`."""
+        """A digest of the weights as loaded, comparable with `learner.checksum()`: see `rlanything.checksum`."""
         ...
 
     def sleep(self) -> None:

@@ -21,7 +21,7 @@ from rlanything.config import EngineConfig
 from rlanything.engines.attention import BLOCK_SIZE, IMPLEMENTATION, BlockCache, round_up
 from rlanything.engines.base import Completion, EngineError, EngineStats, SamplingParams
 from rlanything.engines.blocks import BlockPool
-from rlanything.engines.checksum import LM_HEAD, checksum
+from rlanything.checksum import LM_HEAD, checksum
 from rlanything.engines.pump import Pump
 from rlanything.engines.request import response_limit
 from rlanything.engines.sampling import sample, uniform
@@ -107,7 +107,7 @@ class TransformersEngine:
         self.version = version
 
     def checksum(self) -> str:
-        """See `engines.checksum`; taken over the live weights."""
+        """See `rlanything.checksum`; taken over the live weights."""
         return checksum(self._weights().items(), self.dtype)
 
     def sleep(self) -> None:

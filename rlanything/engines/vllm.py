@@ -47,7 +47,7 @@ from vllm.v1.engine.llm_engine import LLMEngine  # noqa: E402
 
 from rlanything.config import EngineConfig  # noqa: E402
 from rlanything.engines.base import Completion, EngineError, EngineStats, SamplingParams  # noqa: E402
-from rlanything.engines.checksum import checksum  # noqa: E402
+from rlanything.checksum import checksum  # noqa: E402
 from rlanything.engines.pump import Pump  # noqa: E402
 from rlanything.engines.request import response_limit  # noqa: E402
 from rlanything.engines.sampling import mix  # noqa: E402
@@ -199,7 +199,7 @@ class VLLMEngine:
         self.version = version
 
     def checksum(self) -> str:
-        """See `engines.checksum` and `WorkerExtension` for what is compared."""
+        """See `rlanything.checksum` and `WorkerExtension` for what is compared."""
         if self._checksum is None:
             self._checksum = self._live().collective_rpc("rlanything_initial_checksum")[0]
         return self._checksum

@@ -21,6 +21,7 @@ import torch.distributed as dist
 from torch import Tensor
 from transformers import AutoTokenizer
 
+from rlanything.checksum import checksum
 from rlanything.config import LearnerConfig, ModelConfig
 from rlanything.learner.distributed import engine_config, start_deepspeed
 from rlanything.learner.loss import TokenBatch, policy_loss, supervised_loss
@@ -35,13 +36,14 @@ class LearnerError(RuntimeError):
     """An update that cannot be taken: the message names the update, what was found and what to do."""
 
 
-@dataclass
+@dataclass(eq=False)
 class _Micro:
     """A micro-batch with the log-probabilities [E] that passes before the updates gave it."""
 
     batch: MicroBatch
     old: Tensor | None = None
     reference: Tensor | None = None
+    sampled_by_these_weights: bool = False  # whether `old` is of the weights that the samples were drawn with
 
 
 Objective = Callable[[_Micro, float], tuple[Tensor, dict[str, Tensor]]]
@@ -140,6 +142,7 @@ class Learner:
                 # The first minibatch meets the very weights that its old log-probabilities are of: no pass needed.
                 if i > 0 and (use_old or previous):
                     micro.old = self._logprobs(self.engine, micro.batch)
+                    micro.sampled_by_these_weights = True
                 if self._reference is not None:
                     micro.reference = self._logprobs(self._reference, micro.batch)
 
@@ -147,6 +150,8 @@ class Learner:
             new, entropy = self.engine(micro.batch, self.temperature)
             if micro.old is None:
                 micro.old = new.detach()
+                # Of a later minibatch that no pass has met, the weights have moved on since it was sampled.
+                micro.sampled_by_these_weights = micro in minibatches[0]
             weights, advantages, sampled = (
                 torch.from_numpy(a).to(self.device)
                 for a in (micro.batch.entries.weights, micro.batch.entries.advantages, micro.batch.entries.logprobs)
@@ -157,6 +162,7 @@ class Learner:
                 old=micro.old if use_old else sampled,
                 engine=sampled,
                 reference=micro.old if previous else micro.reference,
+                before=micro.old if micro.sampled_by_these_weights else None,
             )
             return policy_loss(new, entropy, tokens, total_weight, config)
 
@@ -200,7 +206,9 @@ class Learner:
         start = time.perf_counter()
         updates = [self._step(m, objective) for _ in range(self.config.num_epoch) for m in minibatches]
         batches = [micro.batch for micros in minibatches for micro in micros]
-        metrics = {name: float(np.mean([u[name] for u in updates])) for name in (updates[0] if updates else ())}
+        # Not every minibatch has every metric: the mismatch is known only where the sampling weights were met.
+        names = dict.fromkeys(name for u in updates for name in u)
+        metrics = {name: float(np.mean([u[name] for u in updates if name in u])) for name in names}
         return metrics | {
             "num_update": float(len(updates)),
             "entries": float(sum(len(b.entries.nodes) for b in batches)),
@@ -253,8 +261,6 @@ class Learner:
 
     def checksum(self, dtype: torch.dtype) -> str:
         """A digest of the weights as an engine of `dtype` holds them."""
-        from rlanything.engines.checksum import checksum
-
         return checksum(self.weights(), dtype)
 
     def save(self, folder: Path) -> None:

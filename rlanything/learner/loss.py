@@ -20,7 +20,8 @@ class TokenBatch:
     """What the loss knows of each trained token.
 
     `old` are the log-probabilities that the surrogate's ratio is taken against, `engine` those of the sampler,
-    `reference` those of the KL's reference, None where its weight is 0.
+    `reference` those of the KL's reference, None where its weight is 0. `before` are the learner's own with the
+    weights that sampled, None where no pass gave them: they measure how far learner and engine differ.
     """
 
     weights: Tensor
@@ -28,6 +29,7 @@ class TokenBatch:
     old: Tensor
     engine: Tensor
     reference: Tensor | None = None
+    before: Tensor | None = None
 
 
 def policy_loss(
@@ -42,8 +44,7 @@ def policy_loss(
     ratio = torch.exp(new - batch.old)
     clipped = ratio.clamp(1 - config.clip_low, 1 + config.clip_high)
     gain = torch.minimum(ratio * batch.advantages, clipped * batch.advantages)
-    mismatch = batch.old - batch.engine
-    uncapped = torch.exp(mismatch) if config.importance_cap else torch.ones_like(mismatch)
+    uncapped = torch.exp(batch.old - batch.engine) if config.importance_cap else torch.ones_like(ratio)
     importance = uncapped.clamp(max=config.importance_cap or 1.0)
     per_token = -importance * gain
 
@@ -66,11 +67,12 @@ def policy_loss(
             "clip_fraction_low": mean(((ratio < 1 - config.clip_low) & (batch.advantages < 0)).float()),
             "clip_fraction_high": mean(((ratio > 1 + config.clip_high) & (batch.advantages > 0)).float()),
             "approx_kl": mean(_k3(new - batch.old)),
-            "mismatch_kl": mean(_k3(mismatch)),
-            "logprob_abs_diff": mean(mismatch.abs()),
             "importance_weight": mean(importance),
             "importance_truncated": mean((importance < uncapped).float()),
         }
+        if batch.before is not None:
+            mismatch = batch.before - batch.engine
+            metrics |= {"mismatch_kl": mean(_k3(mismatch)), "logprob_abs_diff": mean(mismatch.abs())}
     return loss, {name: value.detach() for name, value in metrics.items()}
 
 

@@ -12,12 +12,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rlanything.runs.folder import RunFolder
+from rlanything.types import Status
 
 MAX_BYTES = 3_500_000  # of embedded episodes, as JSON
 MAX_STEPS = 8  # training steps, the first and the newest among them
 MAX_TASKS = 6  # a step
 MAX_EPISODES = 8  # a task
 MAX_TEXT = 3000  # characters of a response or an observation
+ESCAPE_BYTES = 5  # that the page adds to each character of markup
 MAX_JUDGEMENT = 1200  # characters of an evaluation
 
 _HEAD = ("task_id", "root_id", "parent_id", "direction", "born_step", "description", "kind")
@@ -34,7 +36,7 @@ _COLUMNS = [
 
 
 def excerpts(folder: RunFolder, steps: Sequence[int], evaluations: Sequence[tuple[int, str]]) -> dict[str, Any]:
-    """{"files": [{label, path, tasks, num_task, num_episode}], ...}: what is embedded, and of how many.
+    """{"files": [{label, path, tasks, num_task, num_episode}], "num_file", "max_text"}: what is embedded, of how many.
 
     `steps` are the training steps recorded, `evaluations` the (step, split) evaluated, both in order. Of every split
     the first and the last evaluation are shown, of training some steps; where bytes run out, every file keeps its best
@@ -56,7 +58,8 @@ def excerpts(folder: RunFolder, steps: Sequence[int], evaluations: Sequence[tupl
                 left -= _embed(file, file["order"][rank], left)
     for file in files:
         del file["table"], file["order"]
-    return {"files": [f for f in files if f["tasks"]], "max_text": MAX_TEXT, "max_judgement": MAX_JUDGEMENT}
+    num_file = len(steps) + len(evaluations)
+    return {"files": [f for f in files if f["tasks"]], "num_file": num_file, "max_text": MAX_TEXT}
 
 
 def spread(values: Sequence[int], n: int) -> list[int]:
@@ -93,13 +96,15 @@ def _embed(file: dict[str, Any], task_id: str, left: int) -> int:
     rows = table.filter(pc.equal(table["task_id"], task_id)).to_pylist()
     task = {name: rows[0][name] for name in _HEAD} | {"num_episode": len(rows)}
     task["num_success"] = sum(r["outcome"] > 0 for r in rows)
+    task["num_valid"] = sum(not Status(r["status"]).is_failure for r in rows)
     solved = [r for r in rows if r["outcome"] > 0]
     failed = [r for r in rows if r["outcome"] <= 0]
     for n in (MAX_EPISODES, 2):
         num_solved = max(min(len(solved), n // 2), n - len(failed))
         kept = sorted([*solved[:num_solved], *failed[: n - min(num_solved, len(solved))]], key=lambda r: r["index"])
         entry = task | {"episodes": [_episode(r) for r in kept]}
-        size = len(json.dumps(entry, ensure_ascii=False).encode())
+        text = json.dumps(entry, ensure_ascii=False)
+        size = len(text.encode()) + ESCAPE_BYTES * sum(text.count(c) for c in "<>&")
         if size <= left:
             file["tasks"].append(entry)
             return size

@@ -5,11 +5,14 @@ from __future__ import annotations
 import fcntl
 import os
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from omegaconf import OmegaConf
 
 from rlanything.config import Config
+
+
+FIXED = ("model", "dataset", "rollout", "reward", "evaluation")  # sections that a resumed run must share
 
 
 class RunError(RuntimeError):
@@ -40,7 +43,11 @@ class RunFolder:
         self._lock: IO[str] | None = None
 
     def open(self, config: Config) -> None:
-        """Create the folder, take its lock and write the resolved configuration. Raises RunError."""
+        """Create the folder, take its lock and write the resolved configuration.
+
+        Raises RunError where the folder is in use, or holds a run of other models, tasks or rules: its episodes and
+        checkpoints must not be mixed with this one's.
+        """
         if config.experiment.resume == "never" and self.metrics.exists():
             raise RunError(
                 f"{self.path}: holds a run already and experiment.resume=never; choose another experiment.name, "
@@ -54,7 +61,23 @@ class RunFolder:
             raise RunError(
                 f"{self.path}: another process is writing this run; wait for it or choose another experiment.name"
             ) from error
+        self._refuse_other_run(config)
         write_atomic(self.path / "config.yaml", OmegaConf.to_yaml(OmegaConf.structured(config)))
+
+    def _refuse_other_run(self, config: Config) -> None:
+        stored = self.path / "config.yaml"
+        if not (stored.exists() and self.metrics.exists()):
+            return
+        old: Any = OmegaConf.to_container(OmegaConf.load(stored))
+        new: Any = OmegaConf.to_container(OmegaConf.structured(config), enum_to_str=True)
+        for section in FIXED:
+            for key, now in new[section].items():
+                before = old.get(section, {}).get(key)
+                if before != now:
+                    raise RunError(
+                        f"{self.path}: holds a run with {section}.{key}={before}, now {now}; "
+                        "choose another experiment.name, or remove the folder"
+                    )
 
     def rollouts(self, step: int) -> Path:
         """The parquet file of a step's episodes."""

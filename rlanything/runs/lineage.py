@@ -11,8 +11,10 @@ import pyarrow.parquet as pq
 from rlanything.runs.folder import RunFolder
 from rlanything.runs.metrics import Record, read_jsonl
 
-MAX_FAMILIES = 400  # in the report; the ledger has all
-MAX_MEASUREMENTS = 30  # newest accuracies kept a task
+MAX_FAMILIES = 200  # in the report; the ledger has all
+MAX_MEASUREMENTS = 20  # newest accuracies kept a task
+MAX_REJECTED = 10  # newest fruitless rewrites kept a task
+MAX_SENTENCE = 240  # characters
 
 Node = dict[str, Any]
 
@@ -39,6 +41,9 @@ def lineages(folder: RunFolder, alpha_low: float, alpha_high: float) -> dict[str
             children = [n for n in family.values() if n["parent"] == node["id"]]
             node["replaced"] = node["verdict"] == "accepted" and any(n["verdict"] == "accepted" for n in children)
             node["measured"] = node["measured"][-MAX_MEASUREMENTS:]
+            node["rejected"] = node["rejected"][-MAX_REJECTED:]
+            if len(node["sentence"]) > MAX_SENTENCE:
+                node["sentence"] = f"{node['sentence'][:MAX_SENTENCE]} …"
     return {"families": [{"nodes": list(f.values())} for f in ranked], "total": len(families)}
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from rlanything.config import AdaptationConfig
+from rlanything.config import AdaptationConfig, RewardConfig
 from rlanything.runs.excerpts import excerpts
 from rlanything.runs.folder import RunFolder, write_atomic
 from rlanything.runs.lineage import lineages
@@ -78,7 +78,6 @@ def report_data(folder: RunFolder) -> dict[str, Any]:
         "step": train[-1]["step"] if train else 0,
         "total_step": config.get("experiment", {}).get("total_step"),
         "seed": config.get("experiment", {}).get("seed"),
-        "num_evaluation": config.get("reward", {}).get("num_evaluation"),
         "models": {role: m.get("path") for role, m in config.get("model", {}).items()},
         "config": config_text,
         "seconds": sum(v or 0.0 for r in train for k, v in r.items() if k.startswith("seconds/")),
@@ -86,6 +85,7 @@ def report_data(folder: RunFolder) -> dict[str, Any]:
         "train": _columns(train),
         "evaluations": {split: _columns(found) for split, found in evaluations.items()},
         "band": [band.alpha_low, band.alpha_high],
+        "policy_band": config.get("reward", {}).get("policy_band", RewardConfig().policy_band),
         "lineages": lineages(folder, band.alpha_low, band.alpha_high),
         "excerpts": excerpts(
             folder, [r["step"] for r in train], [(r["step"], s) for s, e in evaluations.items() for r in e]

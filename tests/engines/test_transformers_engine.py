@@ -12,7 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Co
 
 from rlanything.config import EngineConfig
 from rlanything.engines.base import Completion, EngineError, PromptTooLong, SamplingParams
-from rlanything.engines.checksum import checksum
+from rlanything.checksum import checksum
 from rlanything.engines.transformers import TransformersEngine
 
 VOCAB = 128

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen3Config, Qwe
 
 from rlanything.config import EngineConfig
 from rlanything.engines.base import Completion, Engine, EngineError, PromptTooLong, SamplingParams
-from rlanything.engines.checksum import checksum
+from rlanything.checksum import checksum
 
 pytestmark = [
     pytest.mark.integration,

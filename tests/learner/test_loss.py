@@ -20,6 +20,7 @@ def evaluate(ratios, advantages, engine_ratios=None, weights=None, reference_shi
         old=old,
         engine=old - torch.tensor(engine_ratios or [1.0] * len(ratios)).log(),
         reference=None if reference_shift is None else new.detach() + torch.tensor(reference_shift),
+        before=old,
     )
     entropy = torch.full_like(new, 2.0)
     settings = LearnerConfig(clip_low=0.2, clip_high=0.3, **config)

@@ -263,9 +263,9 @@ def test_spread_keeps_both_ends() -> None:
 
 
 def test_page_stays_small_however_long_the_run(folder: RunFolder, config: Config) -> None:
-    """12 steps with long texts stand for the episodes, 3000 records for the curves."""
+    """12 steps with long texts stand for the episodes, 3000 records for the curves, 500 families for the tasks."""
     metrics = Metrics(folder.metrics, config)
-    long = "word " * 2000
+    long = "word <&> " * 2000
     for step in range(1, 13):
         groups = [group(Task(f"q{i}", {}), [1, -1] * 4, text=long, observation=long) for i in range(8)]
         for g in groups:
@@ -277,6 +277,10 @@ def test_page_stays_small_however_long_the_run(folder: RunFolder, config: Config
         ({"step": s, "phase": "train", **{f"figure/{i}": s / 7 for i in range(60)}} for s in range(13, 3000)),
     )
     metrics.close()
+    head = {"step": 9, "event": "proposed", "parent_accuracy": 1.0, "direction": "harder", "description": long}
+    for i in range(500):
+        variants = ({**head, "task": f"q{i}~{j}", "root": f"q{i}", "parent": f"q{i}"} for j in range(10))
+        append_jsonl(folder.ledger, variants)
     write_report(folder)
     _, _, data = read_page(folder)
     assert folder.report.stat().st_size < 6_000_000
@@ -285,3 +289,4 @@ def test_page_stays_small_however_long_the_run(folder: RunFolder, config: Config
     assert sum(len(t["episodes"]) for f in files for t in f["tasks"]) < sum(f["num_episode"] for f in files)
     assert (data["train"]["step"][0], data["train"]["step"][-1]) == (1, 2999)
     assert len(data["train"]["step"]) <= 1001
+    assert 0 < len(data["lineages"]["families"]) < data["lineages"]["total"] == 500

@@ -1,7 +1,7 @@
 /* One kind of chart: curves over training steps, or stacked bars, with a cursor for mouse, touch and arrow keys. */
 const HEIGHT = 190;
 const EDGE = { top: 10, right: 10, bottom: 22, left: 44 };
-const FORMATS = { percent, number, seconds: (v) => (exists(v) ? `${number(v)} s` : DASH) };
+const FORMATS = { percent, number, seconds: (v) => (exists(v) ? `${v < 10 ? +v.toFixed(1) : Math.round(v)}\u00a0s` : DASH) };
 
 /* Ticks at round numbers: [low, ..., high] with at most n gaps. */
 function ticks(low, high, n, whole) {
@@ -18,7 +18,8 @@ function ticks(low, high, n, whole) {
 function smooth(steps, values, width) {
   return steps.map((at, i) => {
     if (!exists(values[i])) return null;
-    let sum = 0, total = 0;
+    let sum = 0,
+      total = 0;
     steps.forEach((step, j) => {
       const d = (step - at) / width;
       if (!exists(values[j]) || Math.abs(d) > 3) return;
@@ -47,9 +48,22 @@ function chart(spec) {
   if (series.length > 1) {
     for (const s of series) legend.append(el("span", {}, el("i", { class: s.color }), s.name, " ", el("b", {}, format(s.last))));
   } else legend.append(el("span", {}, "last ", el("b", {}, format(series[0].last))));
-  const box = svg("svg", { height: HEIGHT, tabindex: "0", role: "img", "aria-label": `${spec.title}: ${series.map((s) => `${s.name} ${format(s.last)}`).join(", ")}` });
+  const box = svg("svg", {
+    height: HEIGHT,
+    tabindex: "0",
+    role: "img",
+    "aria-label": `${spec.title}: ${series.map((s) => `${s.name} ${format(s.last)}`).join(", ")}`,
+  });
   const tip = el("div", { class: "tip", hidden: true });
-  const figure = el("figure", {}, el("figcaption", {}, el("h3", {}, spec.title)), legend, box, tip, spec.note ? el("p", {}, spec.note) : null);
+  const figure = el(
+    "figure",
+    {},
+    el("figcaption", {}, el("h3", {}, spec.title)),
+    legend,
+    box,
+    tip,
+    spec.note ? el("p", {}, spec.note) : null,
+  );
   let place = null;
   let cursor = null;
   let current = -1;
@@ -71,17 +85,19 @@ function chart(spec) {
     const x = place.x(step);
     const rows = series.filter((s) => s.at.has(step)).map((s) => [s, s.at.get(step)]);
     cursor.replaceChildren(svg("line", { class: "cursor", x1: x, x2: x, y1: EDGE.top, y2: HEIGHT - EDGE.bottom }));
-    if (!spec.stacked) for (const [s, i] of rows) {
-      if (exists(s.values[i])) cursor.append(svg("circle", { class: `point ${s.color}`, cx: x, cy: place.y(s.values[i]), r: 3.2 }));
-    }
+    if (!spec.stacked)
+      for (const [s, i] of rows) {
+        if (exists(s.values[i])) cursor.append(svg("circle", { class: `point ${s.color}`, cx: x, cy: place.y(s.values[i]), r: 3.2 }));
+      }
     const lines = rows.map(([s, i]) => {
       const band = s.low && exists(s.low[i]) ? ` (${interval(s.low[i], s.high[i])})` : "";
       return el("div", {}, el("span", { class: s.color }, s.name), el("span", {}, format(s.values[i]) + band));
     });
-    if (spec.stacked) lines.push(el("div", {}, el("span", {}, "together"), el("span", {}, format(rows.reduce((t, [s, i]) => t + (s.values[i] || 0), 0)))));
+    if (spec.stacked)
+      lines.push(el("div", {}, el("span", {}, "together"), el("span", {}, format(rows.reduce((t, [s, i]) => t + (s.values[i] || 0), 0)))));
     tip.replaceChildren(el("div", { class: "muted" }, `step ${step}`), ...lines);
     tip.hidden = false;
-    tip.style.top = `${box.getBoundingClientRect().top - figure.getBoundingClientRect().top + EDGE.top}px`;
+    tip.style.top = `${box.getBoundingClientRect().top - figure.getBoundingClientRect().top - tip.offsetHeight + EDGE.top / 2}px`;
     const room = figure.clientWidth - tip.offsetWidth;
     tip.style.left = `${Math.max(0, Math.min(room, x < figure.clientWidth / 2 ? x + 12 : x - tip.offsetWidth - 12))}px`;
   }
@@ -94,7 +110,9 @@ function chart(spec) {
   function point(event) {
     const step = place.step(event.clientX - box.getBoundingClientRect().left);
     let best = 0;
-    steps.forEach((s, i) => { if (Math.abs(s - step) < Math.abs(steps[best] - step)) best = i; });
+    steps.forEach((s, i) => {
+      if (Math.abs(s - step) < Math.abs(steps[best] - step)) best = i;
+    });
     show(best);
   }
   box.addEventListener("pointermove", point);
@@ -127,7 +145,9 @@ function layout(spec, series, steps, width) {
   const inner = width - EDGE.left - EDGE.right;
   const tall = HEIGHT - EDGE.top - EDGE.bottom;
   return {
-    width, marks, gap: (gap / (x1 - x0)) * inner,
+    width,
+    marks,
+    gap: (gap / (x1 - x0)) * inner,
     x: (s) => EDGE.left + ((s - x0) / (x1 - x0)) * inner,
     y: (v) => EDGE.top + (1 - (v - y0) / (y1 - y0)) * tall,
     step: (px) => x0 + ((px - EDGE.left) / inner) * (x1 - x0),
@@ -136,23 +156,34 @@ function layout(spec, series, steps, width) {
 }
 
 function axes(spec, place, format) {
-  const short = spec.unit === "percent" ? (v) => `${+(100 * v).toPrecision(3)} %` : spec.unit ? format : (v) => (Math.abs(v) >= 1e-3 && Math.abs(v) < 1e4 ? String(+v.toPrecision(3)) : format(v));
+  const short =
+    spec.unit === "percent"
+      ? (v) => `${+(100 * v).toPrecision(3)} %`
+      : spec.unit
+        ? format
+        : (v) => (Math.abs(v) >= 1e-3 && Math.abs(v) < 1e4 ? String(+v.toPrecision(3)) : format(v));
   const bottom = HEIGHT - EDGE.bottom;
   return [
     ...place.marks.flatMap((v) => [
       svg("line", { class: "grid", x1: EDGE.left, x2: place.width - EDGE.right, y1: place.y(v), y2: place.y(v) }),
       svg("text", { x: EDGE.left - 6, y: place.y(v) + 4, "text-anchor": "end" }, short(v)),
     ]),
-    ...(spec.rules || []).map((v) => svg("line", { class: "rule", x1: EDGE.left, x2: place.width - EDGE.right, y1: place.y(v), y2: place.y(v) })),
+    ...(spec.rules || []).map((v) =>
+      svg("line", { class: "rule", x1: EDGE.left, x2: place.width - EDGE.right, y1: place.y(v), y2: place.y(v) }),
+    ),
     ...place.stepMarks.map((s) => svg("text", { x: place.x(s), y: bottom + 16, "text-anchor": "middle" }, String(s))),
   ];
+}
+
+function px(value) {
+  return value.toFixed(1);
 }
 
 function path(points) {
   let text = "";
   let open = false;
   for (const p of points) {
-    if (p) text += `${open ? "L" : "M"}${p[0].toFixed(1)} ${p[1].toFixed(1)}`;
+    if (p) text += `${open ? "L" : "M"}${px(p[0])} ${px(p[1])}`;
     open = Boolean(p);
   }
   return text;
@@ -165,11 +196,15 @@ function curves(series, place) {
     if (s.low) {
       const edge = [...at(s.high), ...at(s.low).reverse()].filter(Boolean);
       if (edge.length > 2) shapes.push(svg("path", { class: `band ${s.color}`, d: `${path(edge)}Z` }));
-      else if (edge.length) shapes.push(svg("line", { class: `curve ${s.color}`, x1: edge[0][0], x2: edge[0][0], y1: edge[0][1], y2: edge[1][1], opacity: 0.4 }));
+      else if (edge.length)
+        shapes.push(
+          svg("line", { class: `curve ${s.color}`, x1: edge[0][0], x2: edge[0][0], y1: edge[0][1], y2: edge[1][1], opacity: 0.4 }),
+        );
     }
     const raw = at(s.values).filter(Boolean);
     const few = raw.length <= 40;
-    if (s.line !== s.values) shapes.push(...raw.map(([x, y]) => svg("circle", { class: `raw ${s.color}`, cx: x, cy: y, r: few ? 2 : 1.3 })));
+    if (s.line !== s.values)
+      shapes.push(...raw.map(([x, y]) => svg("circle", { class: `raw ${s.color}`, cx: x, cy: y, r: few ? 2 : 1.3 })));
     shapes.push(svg("path", { class: `curve ${s.color}`, d: path(at(s.line)) }));
     if (s.line === s.values && few) shapes.push(...raw.map(([x, y]) => svg("circle", { class: `point ${s.color}`, cx: x, cy: y, r: 2.2 })));
   }
@@ -178,15 +213,16 @@ function curves(series, place) {
 
 function bars(series, place) {
   const base = new Map();
-  const width = Math.max(1, place.gap * 0.86);
+  const dense = place.gap < 6; /* no gaps between bars: they would outweigh the bars */
+  const width = dense ? place.gap + 0.2 : Math.min(48, place.gap * 0.86);
   return series.map((s) => {
     let d = "";
     s.steps.forEach((step, i) => {
       const from = base.get(step) || 0;
       const to = from + (s.values[i] || 0);
       base.set(step, to);
-      if (to > from) d += `M${(place.x(step) - width / 2).toFixed(1)} ${place.y(from).toFixed(1)}h${width.toFixed(1)}V${place.y(to).toFixed(1)}h${(-width).toFixed(1)}Z`;
+      if (to > from) d += `M${px(place.x(step) - width / 2)} ${px(place.y(from))}h${px(width)}V${px(place.y(to))}h${px(-width)}Z`;
     });
-    return svg("path", { class: `stack ${s.color}`, d });
+    return svg("path", { class: `stack ${dense ? "" : "apart"} ${s.color}`, d });
   });
 }

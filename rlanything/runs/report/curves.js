@@ -8,7 +8,11 @@ function trained(name, key, smoothed = true) {
 
 function evaluated(key, band) {
   return Object.entries(DATA.evaluations).map(([split, c]) => ({
-    name: split, steps: c.step, values: c[key], low: band ? c.success_low : null, high: band ? c.success_high : null,
+    name: split,
+    steps: c.step,
+    values: c[key],
+    low: band ? c.success_low : null,
+    high: band ? c.success_high : null,
   }));
 }
 
@@ -22,37 +26,102 @@ function withPrefix(prefix, suffix, smoothed) {
 }
 
 const CHARTS = [
-  { title: "Success on evaluations", unit: "percent", top: 1, series: evaluated("success_rate", true), note: "The same tasks at every evaluation; bands are 95 % Wilson intervals." },
-  { title: "Success in training", unit: "percent", top: 1, series: [trained("success", "success_rate")], note: "Other tasks every step, and adapted ones among them: evaluations say whether the policy improves." },
-  { title: "RM accuracy on evaluations", unit: "percent", top: 1, rules: [0.5], series: evaluated("rm_process_accuracy", false), note: "Scores against the planner’s step labels, which no update sees. Dashed: 50 %." },
   {
-    title: "RM accuracy in training", unit: "percent", top: 1, rules: [0.5], note: "Process: against step labels. Outcome: against O. p+ = P(S = +1 | O = +1), p− = P(S = −1 | O = −1).",
-    series: [trained("process", "rm_process_accuracy"), trained("outcome", "rm_outcome_agreement"), trained("p+", "rm_p_plus"), trained("p−", "rm_p_minus")],
+    title: "Success on evaluations",
+    unit: "percent",
+    top: 1,
+    series: evaluated("success_rate", true),
+    note: "The same tasks at every evaluation; bands are 95 % Wilson intervals.",
   },
-  { title: "μ = p+ + p− and its bound", top: 2, rules: [1], series: [trained("μ", "rm_mu"), trained("bound", "rm_bound")], note: "Above 1 (dashed) the votes separate good from bad; the bound is 1 − exp(−m(μ − 1)²/4)." },
   {
-    title: "Adapted tasks", note: "Totals since the start; pending: candidates that wait for a verdict.",
-    series: [["accepted", "accepted"], ["dropped", "dropped"], ["rejected", "rejected"], ["pending", "pending"]].map(([n, k]) => trained(n, `tasks/${k}`, false)),
+    title: "Success in training",
+    unit: "percent",
+    top: 1,
+    series: [trained("success", "success_rate")],
+    note: "Other tasks every step, and adapted ones among them: evaluations say whether the policy improves.",
   },
-  { title: "Actions that did nothing", unit: "percent", top: 1, series: [trained("invalid", "invalid_action_rate"), trained("unparsable", "unparsable_action_rate")] },
+  {
+    title: "RM accuracy on evaluations",
+    unit: "percent",
+    top: 1,
+    rules: [0.5],
+    series: evaluated("rm_process_accuracy", false),
+    note: "Scores against the planner’s step labels, which no update sees. Dashed: 50 %.",
+  },
+  {
+    title: "RM accuracy in training",
+    unit: "percent",
+    top: 1,
+    rules: [0.5],
+    note: "Process: against step labels. Outcome: against O. p+ = P(S = +1 | O = +1), p− = P(S = −1 | O = −1).",
+    series: [
+      trained("process", "rm_process_accuracy"),
+      trained("outcome", "rm_outcome_agreement"),
+      trained("p+", "rm_p_plus"),
+      trained("p−", "rm_p_minus"),
+    ],
+  },
+  {
+    title: "μ = p+ + p− and its bound",
+    top: 2,
+    rules: [1],
+    series: [trained("μ", "rm_mu"), trained("bound", "rm_bound")],
+    note: "Above 1 (dashed) the votes separate good from bad; the bound is 1 − exp(−m(μ − 1)²/4).",
+  },
+  {
+    title: "Adapted tasks",
+    note: "Totals since the start; pending: candidates that wait for a verdict.",
+    series: [
+      ["accepted", "accepted"],
+      ["dropped", "dropped"],
+      ["rejected", "rejected"],
+      ["pending", "pending"],
+    ].map(([n, k]) => trained(n, `tasks/${k}`, false)),
+  },
+  {
+    title: "Output without effect",
+    unit: "percent",
+    top: 1,
+    note: "Invalid: actions that did nothing, those that could not be parsed among them. Votes: evaluations without a score.",
+    series: [
+      trained("invalid", "invalid_action_rate"),
+      trained("unparsable", "unparsable_action_rate"),
+      trained("unparsable votes", "rm_unparsable_rate"),
+    ],
+  },
   { title: "Turns an episode", series: [trained("turns", "mean_turns")] },
-  { title: "Progress and truncation", unit: "percent", top: 1, series: [trained("steps with progress", "step_progress_rate"), trained("truncated episodes", "truncated_rate")] },
+  {
+    title: "Progress and truncation",
+    unit: "percent",
+    top: 1,
+    series: [trained("steps with progress", "step_progress_rate"), trained("truncated episodes", "truncated_rate")],
+  },
   { title: "Time of a step", unit: "seconds", stacked: true, series: withPrefix("seconds/", "", false) },
   { title: "Tokens a second", series: withPrefix("engine/", "_tokens_per_s", true), note: "Generated, while the engine was busy." },
   { title: "Entropy", series: ofLearners("entropy"), note: "Nats a token." },
   { title: "KL to the pre-update policy", series: ofLearners("approx_kl") },
   { title: "KL to the reference", series: ofLearners("kl_reference") },
-  { title: "Engine–learner mismatch", series: ofLearners("mismatch_kl"), note: "KL between the sampler’s and the learner’s probabilities of the same tokens." },
+  {
+    title: "Engine–learner mismatch",
+    series: ofLearners("mismatch_kl"),
+    note: "KL between the sampler’s and the learner’s probabilities of the same tokens.",
+  },
   { title: "Gradient norm", series: ofLearners("grad_norm") },
 ];
 
 /* A figure of one's choice among all that the charts above leave out. */
 function anyFigure() {
   const shown = new Set(CHARTS.flatMap((c) => c.series.map((s) => s.key)));
-  const keys = Object.keys(TRAIN).filter((k) => k !== "step" && !shown.has(k)).sort();
+  const keys = Object.keys(TRAIN)
+    .filter((k) => k !== "step" && !shown.has(k))
+    .sort();
   if (!keys.length) return null;
   const slot = el("div", {});
-  const select = el("select", { "aria-label": "Figure", onchange: () => slot.replaceChildren(draw()) }, keys.map((k) => el("option", { value: k }, k)));
+  const select = el(
+    "select",
+    { "aria-label": "Figure", onchange: () => slot.replaceChildren(draw()) },
+    keys.map((k) => el("option", { value: k }, k)),
+  );
   const draw = () => chart({ title: "Any other figure", series: [trained(select.value, select.value)] });
   slot.append(draw());
   return el("div", {}, slot, select);
@@ -63,7 +132,12 @@ function drawCurves() {
   const figures = [...CHARTS.map(chart), (TRAIN.step || []).length ? anyFigure() : null].filter(Boolean);
   section.append(
     figures.length
-      ? el("p", { class: "note" }, "Over training steps. Dots are what was measured, lines a light Gaussian mean of it; point at a chart, or focus it and use the arrow keys, for values.")
+      ? el(
+          "p",
+          { class: "note" },
+          "Over training steps. Dots are what was measured, lines a light Gaussian mean of it; " +
+            "point at a chart, or focus it and use the arrow keys, for values.",
+        )
       : el("p", { class: "note" }, "Nothing was recorded yet."),
     el("div", { class: "charts" }, figures),
   );

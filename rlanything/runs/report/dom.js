@@ -2,6 +2,7 @@
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const SVG = document.getElementById("svg").namespaceURI;
 const DASH = "–";
+const MAX_LINES = 12; /* of a text before it is folded */
 
 function fill(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes || {})) {
@@ -68,11 +69,12 @@ function count(n, noun) {
 
 /* Long text, folded behind its beginning. */
 function foldable(text, className, limit) {
-  if (text.length <= limit) return el("div", { class: className }, text);
-  const summary = el("summary", {}, text.slice(0, limit).trimEnd() + " …");
+  const beginning = text.split("\n", MAX_LINES).join("\n").slice(0, limit).trimEnd();
+  if (beginning === text.trimEnd()) return el("div", { class: className }, text);
+  const summary = el("summary", {}, `${beginning} …`);
   const details = el("details", { class: className }, summary, text);
   details.addEventListener("toggle", () => {
-    summary.textContent = details.open ? "less" : text.slice(0, limit).trimEnd() + " …";
+    summary.textContent = details.open ? "less" : `${beginning} …`;
   });
   return details;
 }

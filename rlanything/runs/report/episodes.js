@@ -10,10 +10,13 @@ function mark(score, title) {
 /* A bar to the right of the middle for a positive advantage, to the left for a negative one. */
 function diverging(value, span) {
   const size = Math.min(1, Math.abs(value) / span) * 59;
-  return svg("svg", { class: `diverging ${value < 0 ? "bad" : "good"}`, viewBox: "0 0 120 14", preserveAspectRatio: "none", "aria-hidden": "true" },
+  return svg(
+    "svg",
+    { class: `diverging ${value < 0 ? "bad" : "good"}`, viewBox: "0 0 120 14", preserveAspectRatio: "none", "aria-hidden": "true" },
     svg("line", { class: "grid", x1: 0, x2: 120, y1: 7, y2: 7 }),
     svg("rect", { x: value < 0 ? 60 - size : 60, y: 3, width: size, height: 8, fill: "currentColor" }),
-    svg("line", { class: "cursor", x1: 60, x2: 60, y1: 0, y2: 14 }));
+    svg("line", { class: "cursor", x1: 60, x2: 60, y1: 0, y2: 14 }),
+  );
 }
 
 function pair(name, value, middle) {
@@ -29,26 +32,44 @@ function numbers(turn, trains) {
   const row = (name, value, span) => pair(name, signed(value, 2), diverging(value, span));
   const label = exists(turn.label) ? pair("step label", turn.label > 0 ? "progress" : "no progress", null) : null;
   label?.lastChild.classList.add(turn.label > 0 ? "good" : "bad");
-  return el("div", { class: "side numbers" }, label,
+  return el(
+    "div",
+    { class: "side numbers" },
+    label,
     exists(turn.reward) ? row("feedback R", turn.reward, FEEDBACK_SPAN) : null,
-    exists(turn.advantage) ? row("advantage", turn.advantage, ADVANTAGE_SPAN) : trains ? el("div", { class: "muted" }, "takes no part in the update") : null);
+    exists(turn.advantage)
+      ? row("advantage", turn.advantage, ADVANTAGE_SPAN)
+      : trains
+        ? el("div", { class: "muted" }, "takes no part in the update")
+        : null,
+  );
 }
 
 function turnRow(turn, i, trains) {
   const stops = turn.stop_reason ? el("div", { class: "small muted" }, `stopped: ${turn.stop_reason}`) : null;
-  return el("div", { class: "turn" },
+  return el(
+    "div",
+    { class: "turn" },
     el("div", { class: "n" }, String(i + 1)),
-    el("div", {},
+    el(
+      "div",
+      {},
       foldable(turn.text || "(nothing)", "said", 400),
-      exists(turn.action) ? el("div", { class: "act mono" }, turn.action) : el("div", { class: "bad small" }, `no action: ${turn.parse_error || "none found"}`),
+      exists(turn.action)
+        ? el("div", { class: "act mono" }, turn.action)
+        : el("div", { class: "bad small" }, `no action: ${turn.parse_error || "none found"}`),
       foldable(turn.observation || "", `seen${turn.invalid ? " muted" : ""}`, 600),
-      turn.invalid ? el("div", { class: "small bad" }, "invalid action") : null, stops),
+      turn.invalid ? el("div", { class: "small bad" }, "invalid action") : null,
+      stops,
+    ),
     el("div", { class: "side" }, turn.evaluations.map(vote)),
-    numbers(turn, trains));
+    numbers(turn, trains),
+  );
 }
 
 function tone(episode) {
-  if (!["completed", "truncated"].includes(episode.status)) return ["!", "broken", `broken by the infrastructure (${episode.status}): ${episode.error}`];
+  if (!["completed", "truncated"].includes(episode.status))
+    return ["!", "broken", `broken by the infrastructure (${episode.status}): ${episode.error}`];
   if (episode.outcome > 0) return ["✓", "good", "solved"];
   return ["✗", "bad", episode.status === "truncated" ? "not solved: out of turns or context" : "not solved"];
 }
@@ -61,7 +82,12 @@ function taskName(task) {
 function coverage(files) {
   const kept = files.reduce((n, f) => n + f.tasks.reduce((m, t) => m + t.episodes.length, 0), 0);
   const total = files.reduce((n, f) => n + f.num_episode, 0);
-  return `${number(kept)} of the ${number(total)} episodes of ${count(files.length, "file")} are embedded: some steps, and of each a few tasks, mixed outcomes first; texts are cut at ${number(DATA.excerpts.max_text)} characters. Everything, token ids included, is in rollouts and evaluations (parquet) beside this page.`;
+  const { num_file, max_text } = DATA.excerpts;
+  const shown = `${number(kept)} of the ${number(total)} episodes in ${files.length} of ${count(num_file, "file")} are embedded`;
+  return (
+    `${shown}: some steps, and of each a few tasks, mixed outcomes first; texts are cut at ${number(max_text)} characters. ` +
+    "Everything, token ids included, is in the parquet files in rollouts/ and evaluations/ beside this page."
+  );
 }
 
 function drawEpisodes() {
@@ -72,7 +98,11 @@ function drawEpisodes() {
     return;
   }
   const at = { file: 0, task: 0, episode: 0 };
-  const fileSelect = el("select", { "aria-label": "Step" }, files.map((f, i) => el("option", { value: i }, f.label)));
+  const fileSelect = el(
+    "select",
+    { "aria-label": "Step" },
+    files.map((f, i) => el("option", { value: i }, f.label)),
+  );
   const taskSelect = el("select", { "aria-label": "Task" });
   const chips = el("div", { class: "chips", role: "group", "aria-label": "Episodes" });
   const body = el("div", {});
@@ -88,21 +118,43 @@ function drawEpisodes() {
       el("button", { "aria-label": "Previous episode", onclick: () => move(-1) }, "←"),
       ...episodes.map((e, i) => {
         const [sign, className, words] = tone(e);
-        return el("button", { class: `chip ${className}`, "aria-pressed": String(i === episode), title: words, onclick: () => go(file, task, i) }, `${sign} ${e.index}`);
+        return el(
+          "button",
+          { class: `chip ${className}`, "aria-pressed": String(i === episode), title: words, onclick: () => go(file, task, i) },
+          `${sign} ${e.index}`,
+        );
       }),
       el("button", { "aria-label": "Next episode", onclick: () => move(1) }, "→"),
     );
     show(tasks[task], episodes[episode], path);
   }
 
+  /* Why a whole task trained nothing, or nothing to say. */
+  function untrained(task, path) {
+    const [low, high] = DATA.policy_band;
+    const accuracy = task.num_success / task.num_valid;
+    const inside = accuracy >= low && accuracy <= high;
+    return inside || !path.startsWith("rollouts") ? "" : "; outside the band of accuracies that the policy trains on";
+  }
+
   function show(task, episode, path) {
     const [, className, words] = tone(episode);
-    const origin = task.direction === "original" ? "an original task" : `${task.direction} than ${task.parent_id}, born at step ${task.born_step}`;
+    const origin =
+      task.direction === "original" ? "an original task" : `${task.direction} than ${task.parent_id}, born at step ${task.born_step}`;
     body.replaceChildren(
       el("div", { class: `outcome ${className}` }, el("b", {}, words), el("span", {}, ` after ${count(episode.turns.length, "turn")}`)),
-      el("p", { class: "small muted" }, `${task.task_id}, ${task.kind}, ${origin}; episode ${episode.index} in ${path}`),
+      el(
+        "p",
+        { class: "small muted" },
+        `${task.task_id}, ${task.kind}, ${origin}; episode ${episode.index} in ${path}${untrained(task, path)}`,
+      ),
       foldable(episode.first_observation, "first said", 1500),
-      el("div", { class: "turns" }, episode.turns.map((t, i) => turnRow(t, i, path.startsWith("rollouts")))));
+      el(
+        "div",
+        { class: "turns" },
+        episode.turns.map((t, i) => turnRow(t, i, path.startsWith("rollouts"))),
+      ),
+    );
   }
 
   /* The next or previous episode, over the ends of tasks and steps. */
@@ -126,15 +178,24 @@ function drawEpisodes() {
   document.addEventListener("keydown", (event) => {
     const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     const box = section.getBoundingClientRect();
-  const seen = box.top < window.innerHeight * 0.8 && box.bottom > 0;
-    if (!by || !seen || event.altKey || event.ctrlKey || event.metaKey || ["INPUT", "SELECT", "TEXTAREA"].includes(event.target.tagName)) return;
+    const seen = box.top < window.innerHeight * 0.8 && box.bottom > 0;
+    if (!by || !seen || event.altKey || event.ctrlKey || event.metaKey || ["INPUT", "SELECT", "TEXTAREA"].includes(event.target.tagName))
+      return;
     event.preventDefault();
     move(by);
   });
   section.append(
     el("p", { class: "note" }, coverage(files)),
-    el("p", { class: "note" }, "Circles are the reward model’s votes S; the step label is the domain’s own and trains nothing. Bars: the turn’s integrated feedback R, and the advantage that the policy learned with. Arrow keys step through episodes."),
-    el("div", { class: "picker" }, fileSelect, taskSelect), chips, body);
+    el(
+      "p",
+      { class: "note" },
+      "Circles are the reward model’s votes S; the step label is the domain’s own and trains nothing. " +
+        "Bars: the turn’s integrated feedback R, and its advantage. Arrow keys step through episodes.",
+    ),
+    el("div", { class: "picker" }, fileSelect, taskSelect),
+    chips,
+    body,
+  );
   go(0, 0, 0);
 }
 

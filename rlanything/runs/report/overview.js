@@ -1,25 +1,62 @@
 /* What the run is and what it came to, at a glance. */
 function drawTop() {
   const total = DATA.total_step;
-  const state = !exists(total) ? `step ${DATA.step}` : DATA.step >= total ? `finished: ${count(total, "step")}` : `step ${DATA.step} of ${total}`;
+  const state = !exists(total)
+    ? `step ${DATA.step}`
+    : DATA.step >= total
+      ? `finished: ${count(total, "step")}`
+      : `step ${DATA.step} of ${total}`;
   const fact = (name, value) => (exists(value) && value !== "" ? el("span", {}, `${name} `, el("b", {}, String(value))) : null);
   byId("top").append(
     el("h1", {}, DATA.name),
     el("div", { class: "facts" }, el("b", {}, state), fact("seed", DATA.seed), fact("written", DATA.written)),
-    el("div", { class: "facts" }, Object.entries(DATA.models).map(([role, path]) => fact(role, path))),
+    el(
+      "div",
+      { class: "facts" },
+      Object.entries(DATA.models).map(([role, path]) => fact(role, path)),
+    ),
   );
   if (total) {
     const done = el("div", {});
     done.style.width = `${Math.min(100, (100 * DATA.step) / total)}%`;
-    byId("top").append(el("div", { class: "bar", role: "progressbar", "aria-label": "Steps done", "aria-valuenow": DATA.step, "aria-valuemax": total }, done));
+    byId("top").append(
+      el(
+        "div",
+        { class: "bar", role: "progressbar", "aria-label": "Steps done", "aria-valuenow": DATA.step, "aria-valuemax": total },
+        done,
+      ),
+    );
   }
-  const links = [["curves", "Curves"], ["tasks", "Tasks"], ["episodes", "Episodes"], ["configuration", "Configuration"]];
-  byId("top").append(el("nav", { "aria-label": "Sections" }, links.map(([id, name]) => el("a", { href: `#${id}` }, name))));
+  const links = [
+    ["curves", "Curves"],
+    ["tasks", "Tasks"],
+    ["episodes", "Episodes"],
+    ["configuration", "Configuration"],
+  ];
+  byId("top").append(
+    el(
+      "nav",
+      { "aria-label": "Sections" },
+      links.map(([id, name]) => el("a", { href: `#${id}` }, name)),
+    ),
+  );
 }
 
 function tile(name, from, to, details) {
   const value = el("div", { class: "value" }, exists(from) ? el("span", { class: "from" }, `${from} → `) : null, to);
-  return el("div", { class: "tile" }, el("div", { class: "name" }, name), value, details.filter(Boolean).map((d) => el("div", { class: "detail" }, d)));
+  return el(
+    "div",
+    { class: "tile" },
+    el("div", { class: "name" }, name),
+    value,
+    details.filter(Boolean).map((d) => el("div", { class: "detail" }, d)),
+  );
+}
+
+/* An accuracy of the few votes that could be parsed says little: say how many could not. */
+function lostVotes(columns) {
+  const lost = (columns.rm_unparsable_rate || []).at(-1);
+  return lost > 0 ? `${percent(lost)} of the last evaluation’s votes held no score` : null;
 }
 
 function rateTile(name, columns, key, band) {
@@ -27,9 +64,12 @@ function rateTile(name, columns, key, band) {
   const last = values.length - 1;
   if (last < 0 || !exists(values[0])) return null;
   const range = (i) => interval(columns.success_low[i], columns.success_high[i]);
-  const change = last && exists(values[last]) ? `${signed(100 * (values[last] - values[0]), 1)} points, step ${columns.step[0]} to ${columns.step[last]}` : `at step ${columns.step[0]}`;
-  const intervals = band ? `95\u00a0% interval ${last ? `${range(0)} → ` : ""}${range(last)}` : null;
-  return tile(name, last ? percent(values[0]) : null, percent(values[last]), [change, intervals]);
+  const change =
+    last && exists(values[last])
+      ? `${signed(100 * (values[last] - values[0]), 1)} points, step ${columns.step[0]} to ${columns.step[last]}`
+      : `at step ${columns.step[0]}`;
+  const more = band ? `95\u00a0% interval ${last ? `${range(0)} → ` : ""}${range(last)}` : lostVotes(columns);
+  return tile(name, last ? percent(values[0]) : null, percent(values[last]), [change, more]);
 }
 
 function tiles() {
@@ -41,29 +81,57 @@ function tiles() {
     const detail = `${last("tasks/dropped")} dropped, ${last("tasks/rejected")} rejected, ${last("tasks/pending") ?? 0} pending`;
     found.push(tile("Adapted tasks accepted", null, number(last("tasks/accepted")), [detail]));
   }
-  if (DATA.seconds) found.push(tile("Time in training steps", null, duration(DATA.seconds), [`${duration(DATA.seconds / DATA.step)} a step; evaluations and checkpoints not counted`]));
+  if (DATA.seconds)
+    found.push(
+      tile("Time in training steps", null, duration(DATA.seconds), [
+        `${duration(DATA.seconds / DATA.step)} a step; evaluations and checkpoints not counted`,
+      ]),
+    );
   return found.filter(Boolean);
 }
 
-/* The first column names a group of rows and becomes a line above them. */
-function table([, ...header], rows) {
+/* A table for each group of rows; the first column names the group where it begins. */
+function tables([, ...header], rows) {
   const cell = (text) => {
     const [main, small] = text.replace(/^-/, "−").split(" (");
     return el("td", {}, main, small ? el("small", {}, small.replace(")", "")) : null);
   };
-  const lines = rows.flatMap(([group, name, ...values]) => [
-    group ? el("tr", {}, el("th", { colspan: header.length, scope: "rowgroup" }, group)) : null,
-    el("tr", {}, el("td", {}, name), values.map(cell)),
-  ]);
-  const head = el("thead", {}, el("tr", {}, header.map((h) => el("th", { scope: "col" }, h))));
-  return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table" }, el("table", {}, head, el("tbody", {}, lines.filter(Boolean))));
+  const bodies = [];
+  for (const [group, name, ...values] of rows) {
+    if (group) bodies.push([group, el("tbody", {})]);
+    bodies.at(-1)[1].append(el("tr", {}, el("td", {}, name.replace(" %", "\u00a0%")), values.map(cell)));
+  }
+  const head = () =>
+    el(
+      "thead",
+      {},
+      el(
+        "tr",
+        {},
+        header.map((h) => el("th", { scope: "col" }, h)),
+      ),
+    );
+  return el(
+    "div",
+    { class: "tables" },
+    bodies.map(([group, body]) =>
+      el(
+        "div",
+        {},
+        el("h3", {}, group),
+        el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": group }, el("table", {}, head(), body)),
+      ),
+    ),
+  );
 }
 
 /* Success by task type at the first and last evaluation of every split. */
 function byKind() {
   const rows = [];
   for (const [split, columns] of Object.entries(DATA.evaluations)) {
-    const kinds = Object.keys(columns).filter((k) => k.startsWith("success_rate/")).sort();
+    const kinds = Object.keys(columns)
+      .filter((k) => k.startsWith("success_rate/"))
+      .sort();
     kinds.forEach((key, i) => {
       const values = columns[key];
       const last = values.length > 1 ? values[values.length - 1] : null;
@@ -73,20 +141,30 @@ function byKind() {
   }
   if (!rows.length) return null;
   const [, , before, after] = DATA.before_after.header;
-  return el("details", {}, el("summary", {}, "Success by task type"), table(["split", "type", before, after, "points"], rows));
+  return el(
+    "details",
+    { class: "kinds" },
+    el("summary", {}, "Success by task type"),
+    tables(["split", "type", before, after, "points"], rows),
+  );
 }
 
 function drawSummary() {
   const section = byId("summary");
   const found = tiles();
   if (!found.length) {
-    section.append(el("p", { class: "note" }, "No step and no evaluation was recorded yet. This page is written anew at every evaluation and checkpoint."));
+    section.append(
+      el(
+        "p",
+        { class: "note" },
+        "No step and no evaluation was recorded yet. This page is written anew at every evaluation and checkpoint.",
+      ),
+    );
     return;
   }
   section.append(el("div", { class: "tiles" }, found));
   if (DATA.before_after.rows.length) {
-    const compared = el("div", {}, el("h3", {}, "Before and after"), table(DATA.before_after.header, DATA.before_after.rows));
-    section.append(el("div", { class: "tables" }, compared, byKind()));
+    fill(section, {}, [tables(DATA.before_after.header, DATA.before_after.rows), byKind()]);
   }
 }
 

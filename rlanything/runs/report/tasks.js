@@ -13,13 +13,17 @@ function spark(measured) {
   const text = measured.map(([step, accuracy]) => `step ${step}: ${share(accuracy)}`).join(", ");
   const box = svg("svg", { viewBox: "0 0 72 16", class: "k0", role: "img", "aria-label": `accuracy ${text}` }, svg("title", {}, text));
   box.append(svg("line", { class: "grid", x1: 0, x2: 72, y1: 15, y2: 15 }));
-  for (const [step, accuracy] of measured) box.append(svg("circle", { class: "point", cx: 2 + (68 * step) / span, cy: 13.5 - 11 * accuracy, r: 1.8 }));
+  for (const [step, accuracy] of measured)
+    box.append(svg("circle", { class: "point", cx: 2 + (68 * step) / span, cy: 13.5 - 11 * accuracy, r: 1.8 }));
   return box;
 }
 
 function refusals(node) {
   return node.rejected.map(([step, toward, reasons]) => {
-    const why = Object.entries(reasons).map(([reason, n]) => `${n} ${reason.replaceAll("_", " ")}`).join(", ") || "no answer";
+    const why =
+      Object.entries(reasons)
+        .map(([reason, n]) => `${n} ${reason.replaceAll("_", " ")}`)
+        .join(", ") || "no answer";
     return el("div", { class: "small muted" }, `step ${step}: no valid ${toward} variant (${why})`);
   });
 }
@@ -28,15 +32,37 @@ function verdict(node) {
   const [text, tone] = VERDICTS[node.verdict];
   const when = exists(node.decided) ? ` at step ${node.decided}` : "";
   const why = node.reason ? `: ${node.reason}` : node.verdict === "pending" ? ": waits for its episodes" : "";
-  return el("div", { class: "small" }, el("span", { class: `tag ${tone}` }, text), `${when}${why}${node.replaced ? "; later replaced by a variant of its own" : ""}`);
+  return el(
+    "div",
+    { class: "small" },
+    el("span", { class: `tag ${tone}` }, text),
+    `${when}${why}${node.replaced ? "; later replaced by a variant of its own" : ""}`,
+  );
 }
 
 function branch(node, children) {
   const below = children.get(node.id) || [];
   const from = `${ARROWS[node.direction]} than ${share(node.parent_accuracy)}`;
-  return el("li", {},
-    el("div", { class: "line" }, el("span", {}, node.sentence), el("span", { class: "small muted" }, `${from}, born at step ${node.born}`), node.measured.length ? spark(node.measured) : null),
-    verdict(node), refusals(node), below.length ? el("ul", {}, below.map((n) => branch(n, children))) : null);
+  return el(
+    "li",
+    {},
+    el(
+      "div",
+      { class: "line" },
+      el("span", {}, node.sentence),
+      el("span", { class: "small muted" }, `${from}, born at step ${node.born}`),
+      node.measured.length ? spark(node.measured) : null,
+    ),
+    verdict(node),
+    refusals(node),
+    below.length
+      ? el(
+          "ul",
+          {},
+          below.map((n) => branch(n, children)),
+        )
+      : null,
+  );
 }
 
 function family({ nodes }, open) {
@@ -44,13 +70,37 @@ function family({ nodes }, open) {
   const children = new Map();
   for (const node of variants) children.set(node.parent, [...(children.get(node.parent) || []), node]);
   const number_of = (v) => variants.filter((n) => n.verdict === v).length;
-  const tally = Object.keys(VERDICTS).filter(number_of).map((v) => `${number_of(v)} ${v}`).join(", ");
+  const tally = Object.keys(VERDICTS)
+    .filter(number_of)
+    .map((v) => `${number_of(v)} ${v}`)
+    .join(", ");
   const top = children.get(root.id) || [];
-  return el("details", { class: "family", open },
-    el("summary", {}, el("b", {}, root.sentence), " ", el("span", { class: "small muted" }, `${count(variants.length, "variant")}: ${tally} `)),
-    el("div", { class: "line small muted" }, el("span", { class: "mono" }, root.id), root.measured.length ? spark(root.measured) : null,
-      root.measured.length ? `original: ${share(root.measured[0][1])} at step ${root.measured[0][0]}, ${share(root.measured.at(-1)[1])} at step ${root.measured.at(-1)[0]}` : null),
-    refusals(root), el("ul", {}, top.map((n) => branch(n, children))));
+  return el(
+    "details",
+    { class: "family", open },
+    el(
+      "summary",
+      {},
+      el("b", {}, root.sentence),
+      " ",
+      el("span", { class: "small muted" }, `${count(variants.length, "variant")}: ${tally} `),
+    ),
+    el(
+      "div",
+      { class: "line small muted" },
+      el("span", { class: "mono" }, root.id),
+      root.measured.length ? spark(root.measured) : null,
+      root.measured.length
+        ? `original: ${[root.measured[0], root.measured.at(-1)].map(([step, accuracy]) => `${share(accuracy)} at step ${step}`).join(", ")}`
+        : null,
+    ),
+    refusals(root),
+    el(
+      "ul",
+      {},
+      top.map((n) => branch(n, children)),
+    ),
+  );
 }
 
 function drawTasks() {
@@ -62,10 +112,29 @@ function drawTasks() {
     return;
   }
   const left = total > families.length ? ` ${total - families.length} more families are in tasks.jsonl.` : "";
-  section.append(el("p", { class: "note" }, `${count(total, "original task")} with variants, the most fruitful first. A harder variant is accepted where it is solved less often than its parent but more than ${share(low)}, an easier one where it is solved more often than its parent but less than ${share(high)}. Dots: the accuracy at the steps that measured a task.${left}`));
+  section.append(
+    el(
+      "p",
+      { class: "note" },
+      `${count(total, "original task")} with variants, the most fruitful first. A harder variant is accepted where it is solved ` +
+        `less often than its parent but more than ${share(low)}, an easier one where it is solved more often than its parent ` +
+        `but less than ${share(high)}. Dots: the accuracy at the steps that measured a task.${left}`,
+    ),
+  );
   const search = el("input", { type: "search", placeholder: "Search sentences and ids", "aria-label": "Search tasks" });
-  const options = [["", "every verdict"], ["accepted", "with accepted variants"], ["dropped", "with dropped variants"], ["pending", "with pending variants"], ["harder", "with harder variants"], ["easier", "with easier variants"]];
-  const select = el("select", { "aria-label": "Filter tasks" }, options.map(([value, name]) => el("option", { value }, name)));
+  const options = [
+    ["", "every verdict"],
+    ["accepted", "with accepted variants"],
+    ["dropped", "with dropped variants"],
+    ["pending", "with pending variants"],
+    ["harder", "with harder variants"],
+    ["easier", "with easier variants"],
+  ];
+  const select = el(
+    "select",
+    { "aria-label": "Filter tasks" },
+    options.map(([value, name]) => el("option", { value }, name)),
+  );
   const list = el("div", {});
   const found = el("p", { class: "small muted", role: "status" });
   let limit = PAGE_SIZE;
@@ -73,15 +142,33 @@ function drawTasks() {
   function fits({ nodes }) {
     const [, ...variants] = nodes;
     const words = search.value.toLowerCase().split(" ").filter(Boolean);
-    const text = nodes.map((n) => `${n.sentence} ${n.id}`).join(" ").toLowerCase();
-    return words.every((w) => text.includes(w)) && (!select.value || variants.some((n) => n.verdict === select.value || n.direction === select.value));
+    const text = nodes
+      .map((n) => `${n.sentence} ${n.id}`)
+      .join(" ")
+      .toLowerCase();
+    return (
+      words.every((w) => text.includes(w)) &&
+      (!select.value || variants.some((n) => n.verdict === select.value || n.direction === select.value))
+    );
   }
 
   function update() {
     const chosen = families.filter(fits);
     list.replaceChildren(...chosen.slice(0, limit).map((f, i) => family(f, i === 0)));
     found.textContent = chosen.length === families.length ? "" : `${chosen.length} of ${families.length}`;
-    if (chosen.length > limit) list.append(el("button", { onclick: () => { limit += 4 * PAGE_SIZE; update(); } }, `Show more (${chosen.length - limit} left)`));
+    if (chosen.length > limit)
+      list.append(
+        el(
+          "button",
+          {
+            onclick: () => {
+              limit += 4 * PAGE_SIZE;
+              update();
+            },
+          },
+          `Show more (${chosen.length - limit} left)`,
+        ),
+      );
   }
   search.addEventListener("input", update);
   select.addEventListener("change", update);

@@ -1,0 +1,219 @@
+"""ALFWorld as the loop sees it: prompts, parsing, step labels, rewriting, demonstrations."""
+
+import asyncio
+import json
+import random
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from rlanything.config import DatasetConfig
+from rlanything.domains.alfworld.domain import AlfworldDomain
+from rlanything.domains.alfworld.env import SimulatorEnv
+from rlanything.domains.alfworld.explorer import Explorer, make_prior
+from rlanything.domains.alfworld.game import read_game
+from rlanything.domains.alfworld.model import GoalKind
+from rlanything.domains.alfworld.planner import plan
+from rlanything.domains.alfworld.prompts import parse_action, parse_score
+from rlanything.domains.alfworld.rooms import facts_of, goals_of
+from rlanything.domains.alfworld.sentences import TEMPLATES, read_sentence, write_sentence
+from rlanything.domains.alfworld.simulator import Episode
+from rlanything.domains.base import Observation, RejectedTask, TaskError
+from rlanything.types import Direction
+
+
+@pytest.fixture
+def domain(world, tmp_path):
+    config = DatasetConfig(path=str(world.games), prompt="compact", show_actions=False)
+    made = AlfworldDomain(config, "test", 20)
+    made.adapted = tmp_path / "json_2.1.1" / "test"
+    return made
+
+
+@pytest.fixture
+def games(domain):
+    return [domain._game(t.id) for t in domain.tasks("train")]
+
+
+def test_sentences_of_all_goals_of_a_room_are_read_back(games):
+    for game in games[:6]:
+        for goal in goals_of(game):
+            for variant in range(2):
+                assert read_sentence(write_sentence(goal, variant), game) == goal
+
+
+def test_every_task_type_has_its_two_templates():
+    assert set(TEMPLATES) == set(GoalKind)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "reason"),
+    [
+        ("dance with a mug.", "unparsable"),
+        ("put a unicorn in cabinet.", "unknown_object"),
+        ("put a {thing} in helicopter.", "unknown_receptacle"),
+    ],
+)
+def test_a_sentence_that_does_not_fit_the_room_is_rejected_with_the_reason(games, sentence, reason):
+    thing = next(o for o in games[0].objects if o.pickupable).type.lower()
+    with pytest.raises(RejectedTask) as rejected:
+        read_sentence(sentence.format(thing=thing), games[0])
+    assert rejected.value.reason == reason
+
+
+def variant_sentence(game):
+    """The sentence of some other winnable goal of the room."""
+    for goal in goals_of(game):
+        if goal != game.goal and plan(Episode(game.with_goal(goal, ""))):
+            return write_sentence(goal)
+    raise AssertionError("the room has no other goal")
+
+
+def test_a_variant_is_exported_with_the_new_sentence_and_a_walkthrough_that_wins(domain):
+    task = domain.tasks("train")[0]
+    sentence = variant_sentence(domain._game(task.id))
+    variant = domain.parse_task(f"easier: \\boxed{{{sentence}}}", task, Direction.EASIER, "v~1")
+    assert (variant.parent_id, variant.root_id, domain.describe(variant)) == (task.id, task.id, sentence)
+    text = (Path(variant.payload["folder"]) / "game.tw-pddl").read_text()
+    assert sentence in text and domain.describe(task) not in text
+    game = read_game(Path(variant.payload["folder"]) / "game.tw-pddl")
+    episode = Episode(game)
+    episode.reset()
+    for command in game.walkthrough:
+        episode.step(command)
+    assert episode.won
+    first = asyncio.run(domain.make_env(variant).reset())
+    assert f"Your task is to: {sentence}" in first.text
+
+
+def test_an_accepted_variant_moves_to_syn_train_and_a_dropped_one_goes(domain):
+    task = domain.tasks("train")[0]
+    text = f"\\boxed{{{variant_sentence(domain._game(task.id))}}}"
+    for name, accepted in (("v~1", True), ("v~2", False)):
+        variant = domain.parse_task(text, task, Direction.EASIER, name)
+        domain.settle_task(variant, accepted)
+        assert not Path(variant.payload["folder"]).exists()
+        assert (domain.adapted / "syn_train" / name).exists() == accepted
+
+
+def test_a_variant_of_a_variant_edits_the_variant(domain):
+    task = domain.tasks("train")[0]
+    sentence = variant_sentence(domain._game(task.id))
+    variant = domain.parse_task(f"\\boxed{{{sentence}}}", task, Direction.EASIER, "v~1")
+    prompt = domain.rewrite_messages(variant, Direction.HARDER, 1.0, "")[-1]["content"]
+    assert f"Task: {sentence}" in prompt
+    with pytest.raises(RejectedTask, match="unchanged"):
+        domain.parse_task(f"\\boxed{{{sentence}}}", variant, Direction.HARDER, "v~2")
+    grandchild = domain.parse_task(f"\\boxed{{{domain.describe(task)}}}", variant, Direction.HARDER, "v~3")
+    assert (grandchild.parent_id, grandchild.root_id) == ("v~1", task.id)
+
+
+def test_a_proposal_without_a_boxed_task_is_rejected(domain):
+    with pytest.raises(RejectedTask, match="no_proposal"):
+        domain.parse_task("put a mug in cabinet.", domain.tasks("train")[0], Direction.EASIER, "v")
+
+
+def test_the_planners_way_is_progress_at_every_step(games):
+    for game in games[:8]:
+        env = SimulatorEnv(game)
+
+        async def follow(env=env, game=game):
+            await env.reset()
+            return [await env.step(command) for command in plan(Episode(game))]
+
+        answers = asyncio.run(follow())
+        assert [a.label for a in answers] == [1] * len(answers)
+        assert answers[-1].done and answers[-1].success
+
+
+def test_idling_repeating_and_nonsense_are_no_progress(games):
+    async def label(commands):
+        env = SimulatorEnv(games[0])
+        await env.reset()
+        for command in commands:
+            answer = await env.step(command)
+        return answer.label
+
+    goal = games[0].goal
+    useful = {r.location for o in games[0].objects if o.type == goal.object_type for r in games[0].places(o)}
+    useful |= {r.location for r in games[0].receptacles if r.type == goal.receptacle_type}
+    useless = {r.location: r.name for r in games[0].receptacles if r.location not in useful}
+    place, other = list(useless.values())[:2]
+    assert asyncio.run(label(["look"])) == -1
+    assert asyncio.run(label(["fly to the moon"])) == -1
+    assert asyncio.run(label([None])) == -1
+    assert asyncio.run(label([f"go to {place}", f"go to {other}", f"go to {place}"])) == -1
+
+
+def test_the_explorer_wins_by_what_it_sees(games):
+    prior = make_prior(games)
+    wins = 0
+    for game in games:
+        episode = Episode(game)
+        explorer = Explorer(game.goal, episode.reset(), prior, random.Random(0), 0.5)
+        for _ in range(60):
+            _, command = explorer.act()
+            feedback, won = episode.step(command)
+            explorer.observe(command, feedback)
+            if won:
+                wins += 1
+                break
+    assert wins == len(games)
+
+
+@pytest.mark.parametrize(
+    ("text", "score"),
+    [
+        (r"good \boxed{1}", 1),
+        (r"\boxed{-1}", -1),
+        (r"\boxed{+1}", 1),
+        (r"\boxed{0}", None),
+        (r"1", None),
+        (r"\boxed{1} or \boxed{-1}", None),
+        (r"\boxed{1.0}", None),
+    ],
+)
+def test_scores_are_parsed_strictly(text, score):
+    got, problem = parse_score(text)
+    assert got == score and bool(problem) == (score is None)
+
+
+def test_actions_are_parsed_from_the_last_box_and_numbers_only_where_commands_are_listed():
+    listed = Observation("", actions=("look", "go to bed 1"))
+    assert parse_action(r"\boxed{look} no, \boxed{go  to bed 1}", listed, False).action == "go to bed 1"
+    assert parse_action(r"\boxed{2}", listed, True).action == "go to bed 1"
+    assert parse_action(r"\boxed{2}", listed, False).action == "2"
+    assert parse_action(r"\boxed{3}", listed, True).action is None
+    assert parse_action("go to bed 1", listed, True).action is None
+    assert parse_action(r"\boxed{}", listed, True).error
+
+
+def test_demonstrations_of_all_roles_never_mark_wrong_actions_in_the_text(domain):
+    for role in ("policy", "reward", "rewriter"):
+        for conversation in islice(domain.demonstrations(role, "train", 0), 20):
+            assert any(conversation.trained)
+            roles = [m["role"] for m in conversation.messages]
+            assert all(r == "assistant" for r, t in zip(roles, conversation.trained, strict=True) if t)
+    acts = list(islice(domain.demonstrations("policy", "train", 0), 60))
+    wrong = [m for c in acts for m, t in zip(c.messages, c.trained, strict=True) if m["role"] == "assistant" and not t]
+    assert wrong and all(m["content"].endswith("}") for m in wrong)
+
+
+def test_facts_list_what_can_be_used_and_where(games):
+    facts = facts_of(games[0])
+    thing = next(o for o in games[0].objects if o.pickupable and games[0].places(o))
+    assert thing.type.lower() in facts and games[0].places(thing)[0].type.lower() in facts
+
+
+def test_missing_games_and_corrupt_files_are_named(tmp_path, monkeypatch):
+    monkeypatch.delenv("ALFWORLD_DATA", raising=False)
+    with pytest.raises(TaskError, match="dataset.path: empty"):
+        AlfworldDomain(DatasetConfig(), "test", 20)
+    with pytest.raises(TaskError, match="no games of split 'train'"):
+        AlfworldDomain(DatasetConfig(path=str(tmp_path)), "test", 20).tasks("train")
+    folder = tmp_path / "json_2.1.1" / "train" / "a" / "trial"
+    folder.mkdir(parents=True)
+    (folder / "game.tw-pddl").write_text(json.dumps({"grammar": "x"}))
+    with pytest.raises(TaskError, match="game.tw-pddl: not a game"):
+        AlfworldDomain(DatasetConfig(path=str(tmp_path)), "test", 20).tasks("train")

@@ -1,0 +1,167 @@
+"""The closed loop whole, with real engines and learners: exact resume, faults, and nothing lost."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+from runs_helpers import small_config
+from safetensors.torch import load_file
+
+from rlanything.runs.metrics import read_jsonl
+from rlanything.runs.store import read_rows
+from rlanything.train import train
+
+pytestmark = pytest.mark.integration
+ROOT = Path(__file__).parents[2]
+TIMED = ("seconds/", "engine/", "peak_memory", "train_s", "mfu")
+
+
+def learned(run: Path, step: int) -> dict[str, torch.Tensor]:
+    """All weights of both models at a checkpoint."""
+    folder = run / "checkpoints" / f"step_{step:06d}"
+    return {
+        f"{role}/{k}": v for role in ("policy", "reward") for k, v in load_file(folder / role / "hf/model.safetensors").items()
+    }
+
+
+def figures(run: Path) -> list[dict]:
+    """The run's records without what a clock says."""
+    return [{k: v for k, v in r.items() if not any(t in k for t in TIMED)} for r in read_jsonl(run / "metrics.jsonl")]
+
+
+def command(config, folder: Path) -> list[str]:
+    """The command line that runs a configuration in a process of its own."""
+    file = folder / "config_for_test.yaml"
+    file.write_text(OmegaConf.to_yaml(OmegaConf.structured(config)))
+    return [sys.executable, str(ROOT / "alfworld_rl.py"), f"config={file}"]
+
+
+@pytest.fixture(scope="module")
+def whole(world, tmp_path_factory):
+    """A run of 4 steps without interruption."""
+    output = tmp_path_factory.mktemp("whole")
+    train(small_config(world.games, world.model, output, "run"))
+    return output / "run"
+
+
+def test_a_run_writes_all_that_it_promises(whole):
+    records = read_jsonl(whole / "metrics.jsonl")
+    assert [r["step"] for r in records if r["phase"] == "train"] == [1, 2, 3, 4]
+    assert {r["split"] for r in records if r["phase"] == "eval"} == {"eval_in_distribution", "eval_out_of_distribution"}
+    assert (whole / "report.html").stat().st_size > 10_000
+    for step in range(1, 5):
+        rows = read_rows(whole / f"rollouts/step_{step:06d}.parquet")
+        assert len(rows) >= 4
+        for turn in (t for row in rows for t in row["turns"]):
+            assert len(turn["response_ids"]) == len(turn["logprobs"]) and len(turn["evaluations"]) == 2
+    last = records[[r["step"] for r in records].index(4)]
+    assert all(r["rm_unparsable_rate"] < 0.5 for r in records if r["phase"] == "train"), "the judge must judge"
+    assert last["policy/num_update"] == 2 and last["policy/logprob_abs_diff"] < 1e-3
+    assert json.loads((whole / "checkpoints/step_000004/meta.json").read_text())["step"] == 4
+
+
+def test_updates_change_both_models(whole, world):
+    start, end = load_file(world.model / "model.safetensors"), learned(whole, 4)
+    for role in ("policy", "reward"):
+        assert any(not torch.equal(start[k], end[f"{role}/{k}"]) for k in start), role
+
+
+def test_two_steps_then_two_resumed_equal_four_bit_for_bit(whole, world, tmp_path):
+    config = small_config(world.games, world.model, tmp_path, "run")
+    process = subprocess.Popen(command(config, tmp_path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    wait_for(tmp_path / "run/checkpoints/step_000002/meta.json", process)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    train(config)
+    ours, theirs = learned(tmp_path / "run", 4), learned(whole, 4)
+    assert ours.keys() == theirs.keys() and all(torch.equal(ours[k], theirs[k]) for k in ours)
+    assert figures(tmp_path / "run") == figures(whole)
+
+
+def wait_for(path: Path, process: subprocess.Popen, limit_s: float = 240) -> None:
+    started = time.monotonic()
+    while not path.exists():
+        assert process.poll() is None, process.stdout.read().decode()
+        assert time.monotonic() - started < limit_s, f"{path} did not appear"
+        time.sleep(0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("phase", ["collect", "adapt", "update", "record", "save"])
+def test_a_kill_in_any_phase_loses_only_the_step_in_flight(whole, world, tmp_path, phase):
+    config = small_config(world.games, world.model, tmp_path, "run")
+    code = (
+        "import os, signal, sys\n"
+        "from rlanything.loop import Loop\n"
+        f"real = Loop.{phase}\n"
+        f"def dying(self, *args, **kwargs):\n"
+        f"    if self.step + {int(phase not in ('record', 'save'))} == 3: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    return real(self, *args, **kwargs)\n"
+        f"Loop.{phase} = dying\n"
+        "sys.argv = sys.argv[1:]\n"
+        "exec(open(sys.argv[0]).read())\n"
+    )
+    line = command(config, tmp_path)
+    died = subprocess.run([line[0], "-c", code, *line[1:]], capture_output=True, text=True, timeout=300, check=False)
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    train(config)
+    ours, theirs = learned(tmp_path / "run", 4), learned(whole, 4)
+    assert all(torch.equal(ours[k], theirs[k]) for k in ours)
+    assert figures(tmp_path / "run") == figures(whole)
+
+
+def test_ctrl_c_exits_130_leaves_no_process_and_the_run_can_go_on(world, tmp_path):
+    config = small_config(world.games, world.model, tmp_path, "run")
+    config.experiment.total_step = 1000
+    process = subprocess.Popen(
+        command(config, tmp_path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+    )
+    wait_for(tmp_path / "run/checkpoints/step_000001/meta.json", process)
+    process.send_signal(signal.SIGINT)
+    output = process.communicate(timeout=60)[0].decode()
+    assert process.returncode == 130 and "goes on from the last checkpoint" in output, output
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
+
+
+def test_two_processes_never_write_one_run(world, tmp_path):
+    config = small_config(world.games, world.model, tmp_path, "run")
+    config.experiment.total_step = 1000  # it must outlive the second one's start
+    process = subprocess.Popen(command(config, tmp_path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    wait_for(tmp_path / "run/config.yaml", process)
+    second = subprocess.run(command(config, tmp_path), capture_output=True, text=True, timeout=120, check=False)
+    process.kill()
+    process.wait()
+    assert second.returncode == 1 and "another process is writing this run" in second.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"dataset.path": "nowhere"}, "no games of split 'train'"),
+        ({"model.policy.path": "./nowhere"}, "is no folder"),
+        ({"experiment.num_node": 2}, "one machine"),
+        ({"rollout.num_trail": 2}, "known keys there"),
+    ],
+)
+def test_a_bad_configuration_exits_1_with_one_line(world, tmp_path, change, message):
+    line = command(small_config(world.games, world.model, tmp_path, "run"), tmp_path)
+    overrides = [f"{k}={v}" for k, v in change.items()]
+    result = subprocess.run([*line, *overrides], capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 1 and message in " ".join(result.stderr.split())
+    assert "Traceback" not in result.stderr
+
+
+def test_a_run_of_other_rules_is_not_mixed_into_the_folder(whole, world):
+    config = small_config(world.games, world.model, whole.parent, "run")
+    changed = dataclasses.replace(config, reward=dataclasses.replace(config.reward, step_weight=0.5))
+    result = subprocess.run(command(changed, whole.parent), capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 1 and "reward.step_weight=1.0, now 0.5" in " ".join(result.stderr.split())

@@ -1,0 +1,30 @@
+"""Small configurations of the closed loop for tests that run it whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rlanything.config import AdaptationConfig, Config, DatasetConfig, EngineConfig, LearnerConfig, ModelConfig
+
+
+def small_config(games: Path, model: Path, output: Path, name: str, engine: str = "transformers") -> Config:
+    """2 tasks x 2 episodes x 3 turns, m = 2, both learners; 4 steps, a checkpoint each."""
+    config = Config(dataset=DatasetConfig(path=str(games), prompt="compact", show_actions=False, num_task=6))
+    experiment, rollout = config.experiment, config.rollout
+    experiment.name, experiment.output_dir = name, str(output)
+    experiment.total_step, experiment.eval_every, experiment.save_every, experiment.num_thread = 4, 0, 1, 1
+    rollout.num_trial, rollout.num_rollout_per_trial = 2, 2
+    rollout.max_interaction_step, rollout.max_response_tokens = 3, 8
+    config.reward.num_evaluation, config.reward.max_response_tokens = 2, 12
+    config.reward.policy_band = config.reward.reward_band = [0.0, 1.0]
+    config.reward.group = "task"
+    config.adaptation = AdaptationConfig(max_response_tokens=16, num_try=2)
+    config.evaluation.num_task = 2
+    for role in ("policy", "reward", "rewriter"):
+        setattr(config.model, role, ModelConfig(str(model)))
+        made = EngineConfig(engine, "float32", max_model_len=512, max_num_seqs=16, kv_cache_gb=0.05, enforce_eager=True)
+        setattr(config.engine, role, made)
+    for learner in ("policy", "reward"):
+        made = LearnerConfig(lr=1e-3, num_update=2, dtype="float32", micro_batch_tokens=512, schedule="linear")
+        setattr(config.training, learner, made)
+    return config

@@ -1,0 +1,71 @@
+"""A configuration that cannot run is refused before anything starts, with a message that names the key."""
+
+from pathlib import Path
+
+import pytest
+
+from rlanything.config import Config, ConfigError, load_as, load_config
+from rlanything.sft import SftConfig
+
+ROOT = Path(__file__).parents[1]
+
+
+def written(tmp_path: Path, text: str = "") -> str:
+    file = tmp_path / "c.yaml"
+    models = "model: {policy: {path: a}, reward: {path: b}, rewriter: {path: c}}\n"
+    file.write_text("experiment: {name: test}\n" + models + text)
+    return f"config={file}"
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "configs").rglob("*.yaml")), ids=lambda f: f.name)
+def test_every_shipped_yaml_loads(file):
+    if file.name.startswith("sft_"):
+        load_as(SftConfig, [f"config={file}"])
+    else:
+        load_config([f"config={file}"])
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("rollout.num_trail=3", r"rollout.num_trail .*known keys there: .*num_trial"),
+        ("rollout.num_trial=many", "rollout.num_trial .*'many'"),
+        ("rollout.num_trial=0", "rollout.num_trial: found 0, expected a number above 0"),
+        ("foo=1", "foo .*known keys there: .*adaptation"),
+        ("engine.policy.kind=tgi", "engine.policy.kind: found 'tgi', expected one of vllm, transformers"),
+        ("rollout.top_p=0.9", "allow_biased_sampling"),
+        ("reward.num_evaluation=0", "reward.step_weight=1.0: needs evaluations"),
+        ("reward.policy_band=[0.9,0.1]", "reward.policy_band"),
+        ("adaptation.alpha_low=0.9", "alpha_low"),
+        ("engine.policy.max_model_len=100", "engine.policy.max_model_len: found 100, expected more than"),
+        ("training.policy.zero_stage=7", "training.policy.zero_stage: found 7"),
+        ("verbose", "expected key=value"),
+    ],
+)
+def test_a_bad_override_is_named(tmp_path, override, message):
+    with pytest.raises(ConfigError, match=message):
+        load_config([written(tmp_path), override])
+
+
+def test_biased_sampling_is_possible_where_it_is_asked_for(tmp_path):
+    config = load_config([written(tmp_path), "rollout.top_p=0.9", "rollout.allow_biased_sampling=true"])
+    assert config.rollout.top_p == 0.9
+
+
+def test_overrides_win_over_the_file_and_the_file_over_the_defaults(tmp_path):
+    config = load_config([written(tmp_path, "rollout: {num_trial: 3, temperature: 0.5}\n"), "rollout.num_trial=5"])
+    assert (config.rollout.num_trial, config.rollout.temperature) == (5, 0.5)
+    assert config.rollout.num_rollout_per_trial == Config().rollout.num_rollout_per_trial
+
+
+def test_a_missing_file_a_missing_key_and_broken_yaml_are_told_apart(tmp_path):
+    with pytest.raises(ConfigError, match="there is no such file"):
+        load_config([f"config={tmp_path}/none.yaml"])
+    (tmp_path / "empty.yaml").write_text("experiment: {}\n")
+    with pytest.raises(ConfigError, match="experiment.name: has no default"):
+        load_config([f"config={tmp_path}/empty.yaml"])
+    (tmp_path / "broken.yaml").write_text("a: [1\n")
+    with pytest.raises(ConfigError, match="not valid YAML"):
+        load_config([f"config={tmp_path}/broken.yaml"])
+    with pytest.raises(ConfigError, match="expected exactly one config="):
+        load_config([])
