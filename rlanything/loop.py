@@ -52,12 +52,11 @@ class Loop:
     async def train_step(self) -> None:
         """One step of the closed loop."""
         step, config, system = self.step + 1, self.config, self.system
-        self.progress.start_step()
+        self.progress.start_step(f"step {step}/{config.experiment.total_step}")
         tasks = self.pool.draw(config.rollout.num_trial, config.adaptation.max_candidate)
         groups = await self.collect(tasks, step)
-        accepted = self.pool.settle(groups, step, config.rollout.min_group)
-        for task in [g.task for g in groups if g.task.parent_id and g.task.id not in self.pool.candidates]:
-            system.domain.settle_task(task, task in accepted)
+        for candidate, accepted in self.pool.settle(groups, step, config.rollout.min_group):
+            system.domain.settle_task(candidate, accepted)
         proposals = await self.adapt(groups, step)
 
         for group in groups:
@@ -148,11 +147,13 @@ class Loop:
         """Measure the policy (and the judge on its episodes) on every evaluation split."""
         config, system = self.config, self.system
         for split in config.evaluation.splits:
+            self.progress.start_step(f"step {self.step}")
             tasks = evaluation_tasks(system.domain, split, config.evaluation.num_task, config.experiment.seed)
             judge = system.reward if config.evaluation.judge else None
             groups = await run_evaluation(tasks, system.domain, system.policy, judge, config, self.progress, "evaluate")
             write_groups(self.folder.evaluation(self.step, split), groups, system.domain.describe, system.domain.kind)
             figures = summarise(groups, system.domain)
+            figures["seconds/evaluate"] = self.progress.seconds["evaluate"]
             self.metrics.write(self.step, "eval", {"split": split, **figures})
             low, high = figures["success_low"], figures["success_high"]
             self.progress.line(

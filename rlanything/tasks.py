@@ -83,9 +83,9 @@ class TaskPool:
                 drawn.append(task)
         return drawn + [c.task for c in list(self.candidates.values())[:max_candidate]]
 
-    def settle(self, groups: Sequence[Group], step: int, min_group: int) -> list[Task]:
-        """Note the accuracies, accept or drop the candidates among the groups; returns the accepted ones."""
-        accepted = []
+    def settle(self, groups: Sequence[Group], step: int, min_group: int) -> list[tuple[Task, bool]]:
+        """Note the accuracies, accept or drop the candidates among the groups; returns (candidate, accepted) pairs."""
+        verdicts = []
         for group in groups:
             task, accuracy = group.task, group.accuracy
             measured = len(group.valid) >= min_group
@@ -99,12 +99,14 @@ class TaskPool:
                 candidate.unmeasured += 1
                 if candidate.unmeasured >= MAX_UNMEASURED:
                     self._drop(candidate, step, accuracy, "unmeasured")
+                    verdicts.append((task, False))
             elif accepts(task.direction, accuracy, candidate.parent_accuracy, self.alpha_low, self.alpha_high):
                 self._accept(candidate, step, accuracy)
-                accepted.append(task)
+                verdicts.append((task, True))
             else:
                 self._drop(candidate, step, accuracy, "accuracy")
-        return accepted
+                verdicts.append((task, False))
+        return verdicts
 
     def wishes(self, groups: Sequence[Group], limit: int, min_group: int) -> list[Wish]:
         """Measured active tasks outside the band that have no candidate yet, at most `limit`, the hardest first."""

@@ -21,9 +21,9 @@ def train(config: Config) -> None:
         return
     if config.experiment.num_node > 1 or config.experiment.num_device > 1:
         raise RunError(
-            f"experiment.num_node={config.experiment.num_node}, num_device={config.experiment.num_device}: this version "
-            "trains on one machine with at most one accelerator; set both to 1 (or num_device=0 for the CPU), or use "
-            "dry_run=true to see the plan"
+            f"experiment.num_node={config.experiment.num_node}, num_device={config.experiment.num_device}: this "
+            "version trains on one machine with at most one accelerator; set both to 1 (or num_device=0 for the CPU), "
+            "or use dry_run=true to see the plan"
         )
     folder = RunFolder(config)
     folder.open(config)

@@ -28,7 +28,6 @@ def world(tmp_path_factory) -> World:
     from rlanything.domains.alfworld.domain import AlfworldDomain
     from rlanything.domains.alfworld.export import write_packed
     from rlanything.domains.alfworld.generator import generate_games
-
     from rlanything.learner.deepspeed import Learner
     from rlanything.sft import encode
 

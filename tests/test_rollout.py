@@ -55,7 +55,8 @@ def test_append_only_prompts_extend_what_was_sampled_token_for_token(domain, mod
 
 def test_an_append_only_conversation_reads_as_the_chat_template_renders_it(domain, model):
     chat = model.chat
-    first, answer, second = ({"role": r, "content": c} for r, c in (("user", "room"), ("assistant", "x"), ("user", "y")))
+    said = (("user", "room"), ("assistant", "x"), ("user", "y"))
+    first, answer, second = ({"role": role, "content": content} for role, content in said)
     ids = [*chat.prompt([first]), *chat.encode("x"), chat.eos_id, *chat.follow_up(second, stopped=True)]
     assert ids == chat.prompt([first, answer, second])
     cut = [*chat.prompt([first]), *chat.encode("x"), *chat.follow_up(second, stopped=False)]

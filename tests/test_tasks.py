@@ -63,7 +63,7 @@ def test_an_accepted_variant_joins_and_its_original_stays():
     easier = variant(p, first, Direction.EASIER)
     p.propose(easier, 0.0, 1, "an easier one")
     assert easier in p.draw(1, 4)
-    assert p.settle([rolled(easier, 4)], 2, 2) == [easier]
+    assert p.settle([rolled(easier, 4)], 2, 2) == [(easier, True)]
     assert {first.id, easier.id} <= set(p.active) and not p.candidates
 
 
@@ -89,7 +89,7 @@ def test_a_candidate_that_is_not_between_is_dropped_with_the_reason():
     [first] = p.draw(1, 0)
     harder = variant(p, first, Direction.HARDER)
     p.propose(harder, 1.0, 1, "")
-    assert p.settle([rolled(harder, 0)], 1, 2) == []
+    assert p.settle([rolled(harder, 0)], 1, 2) == [(harder, False)]
     event = p.drain_events()[-1]
     assert (event["event"], event["reason"], event["accuracy"]) == ("dropped", "accuracy", 0.0)
 

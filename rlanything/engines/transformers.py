@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig
 
+from rlanything.checksum import LM_HEAD, checksum
 from rlanything.config import EngineConfig
 from rlanything.engines.attention import BLOCK_SIZE, IMPLEMENTATION, BlockCache, round_up
 from rlanything.engines.base import Completion, EngineError, EngineStats, SamplingParams
 from rlanything.engines.blocks import BlockPool
-from rlanything.checksum import LM_HEAD, checksum
 from rlanything.engines.pump import Pump
 from rlanything.engines.request import response_limit
 from rlanything.engines.sampling import sample, uniform

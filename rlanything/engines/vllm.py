@@ -45,9 +45,9 @@ from vllm.model_executor.model_loader import get_model_loader  # noqa: E402
 from vllm.sampling_params import RequestOutputKind  # noqa: E402
 from vllm.v1.engine.llm_engine import LLMEngine  # noqa: E402
 
+from rlanything.checksum import checksum  # noqa: E402
 from rlanything.config import EngineConfig  # noqa: E402
 from rlanything.engines.base import Completion, EngineError, EngineStats, SamplingParams  # noqa: E402
-from rlanything.checksum import checksum  # noqa: E402
 from rlanything.engines.pump import Pump  # noqa: E402
 from rlanything.engines.request import response_limit  # noqa: E402
 from rlanything.engines.sampling import mix  # noqa: E402

@@ -11,7 +11,6 @@ from omegaconf import OmegaConf
 
 from rlanything.config import Config
 
-
 FIXED = ("model", "dataset", "rollout", "reward", "evaluation")  # sections that a resumed run must share
 
 

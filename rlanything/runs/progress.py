@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as RichProgress
 from rich.table import Table
 
@@ -15,9 +15,8 @@ from rich.table import Table
 class Bar:
     """One phase's bar."""
 
-    def __init__(self, display: RichProgress, label: str, total: int | None) -> None:
-        self.display = display
-        self.id = display.add_task(label, total=total, note="")
+    def __init__(self, display: RichProgress, id: TaskID) -> None:
+        self.display, self.id = display, id
 
     def advance(self, n: int = 1) -> None:
         """n more units are done."""
@@ -31,34 +30,47 @@ class Bar:
 class Progress:
     """Bars and lines on the terminal; where there is no terminal, the lines alone.
 
+    One display holds the bars of all phases under way, for phases nest (a measurement within a warm start).
     `seconds` collects the time of every phase since `start_step`.
     """
 
     def __init__(self) -> None:
         self.console = Console(highlight=False)
+        self.display = RichProgress(
+            TextColumn("{task.description:<24}"),
+            BarColumn(30),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=self.console,
+            transient=True,
+            refresh_per_second=4,
+            disable=not self.console.is_terminal,
+        )
+        self.depth = 0
+        self.name = ""
         self.seconds: dict[str, float] = {}
 
-    def start_step(self) -> None:
-        """Forget the times of the last step."""
-        self.seconds = {}
+    def start_step(self, name: str) -> None:
+        """Name what the bars are about from now on, and forget the times of the last step."""
+        self.name, self.seconds = name, {}
 
     @contextmanager
     def phase(self, label: str, total: int | None = None) -> Iterator[Bar]:
         """Show a bar while the phase runs, and keep its time."""
         started = time.perf_counter()
-        columns = (
-            TextColumn("{task.description:<18}"),
-            BarColumn(30),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[note]}"),
-        )
-        quiet = not self.console.is_terminal
-        with RichProgress(
-            *columns, console=self.console, transient=True, refresh_per_second=4, disable=quiet
-        ) as display:
-            yield Bar(display, label, total)
-        self.seconds[label] = self.seconds.get(label, 0.0) + time.perf_counter() - started
+        self.depth += 1
+        if self.depth == 1:
+            self.display.start()
+        bar = Bar(self.display, self.display.add_task(f"{self.name} {label}".strip(), total=total, note=""))
+        try:
+            yield bar
+        finally:
+            self.display.remove_task(bar.id)
+            self.depth -= 1
+            if self.depth == 0:
+                self.display.stop()
+            self.seconds[label] = self.seconds.get(label, 0.0) + time.perf_counter() - started
 
     def line(self, text: str) -> None:
         """Print one line above the bars."""

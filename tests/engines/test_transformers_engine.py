@@ -10,9 +10,9 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
+from rlanything.checksum import checksum
 from rlanything.config import EngineConfig
 from rlanything.engines.base import Completion, EngineError, PromptTooLong, SamplingParams
-from rlanything.checksum import checksum
 from rlanything.engines.transformers import TransformersEngine
 
 VOCAB = 128

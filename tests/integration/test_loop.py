@@ -28,7 +28,9 @@ def learned(run: Path, step: int) -> dict[str, torch.Tensor]:
     """All weights of both models at a checkpoint."""
     folder = run / "checkpoints" / f"step_{step:06d}"
     return {
-        f"{role}/{k}": v for role in ("policy", "reward") for k, v in load_file(folder / role / "hf/model.safetensors").items()
+        f"{role}/{k}": v
+        for role in ("policy", "reward")
+        for k, v in load_file(folder / role / "hf/model.safetensors").items()
     }
 
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
+from rlanything.checksum import checksum
 from rlanything.config import EngineConfig
 from rlanything.engines.base import Completion, Engine, EngineError, PromptTooLong, SamplingParams
-from rlanything.checksum import checksum
 
 pytestmark = [
     pytest.mark.integration,

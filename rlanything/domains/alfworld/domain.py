@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import lru_cache
@@ -34,7 +34,7 @@ PRIOR_GAMES = 1000  # games that the explorer's placement prior is counted over
 
 class AlfworldDomain:
     """A task's payload: `source` (the game whose room it uses), `sentence`, `kind`; a variant also has `goal` and
-    `folder` (where its own game was written)."""
+    `folder` (the name of its own game's)."""
 
     name = "alfworld"
 
@@ -61,7 +61,7 @@ class AlfworldDomain:
         """An episode of the task on the configured backend."""
         game = self._task_game(task)
         if self.config.backend == "textworld":
-            return TextWorldEnv(self._game_data(task), game)
+            return TextWorldEnv(self._game_files(task)[0], game)
         return SimulatorEnv(game)
 
     def describe(self, task: Task) -> str:
@@ -113,7 +113,10 @@ class AlfworldDomain:
             raise RejectedTask("already_solved", f"holds at the start: {sentence!r}")
         if len(walkthrough) > self.max_step:
             raise RejectedTask("too_long", f"needs {len(walkthrough)} steps of {self.max_step}: {sentence!r}")
-        return self._write_variant(task, direction, task_id, goal, sentence, walkthrough)
+        payload = {"source": task.payload["source"], "sentence": sentence, "kind": str(goal.kind), "goal": asdict(goal)}
+        variant = Task(task_id, payload | {"folder": task_id.replace("/", "_")}, task.root_id, task.id, direction)
+        self._write_variant(variant)
+        return variant
 
     def demonstrations(self, role: str, split: str, seed: int) -> Iterator[Conversation]:
         """Episodes of the explorer, judged and rewritten by the planner's word."""
@@ -124,9 +127,8 @@ class AlfworldDomain:
 
     def settle_task(self, task: Task, accepted: bool) -> None:
         """Move an accepted variant's game from temp_train to syn_train; remove a dropped one's."""
-        move_game(
-            Path(task.payload["folder"]), self.adapted / "temp_train", self.adapted / "syn_train" if accepted else None
-        )
+        waiting = self.adapted / "temp_train"
+        move_game(waiting / task.payload["folder"], waiting, self.adapted / "syn_train" if accepted else None)
 
     def _parse(self, source: str) -> Game:
         return parse_game(self.library.data(source), source)
@@ -138,26 +140,17 @@ class AlfworldDomain:
             return game
         return game.with_goal(Goal(**{**goal, "kind": GoalKind(goal["kind"])}), task.payload["sentence"])
 
-    def _game_data(self, task: Task) -> dict[str, Any]:
-        """The content of the task's own game.tw-pddl."""
-        folder = task.payload.get("folder")
-        if folder is None:
-            return self.library.data(task.payload["source"])
-        data: dict[str, Any] = json.loads((Path(folder) / "game.tw-pddl").read_text(encoding="utf-8"))
-        return data
-
-    def _write_variant(
-        self, task: Task, direction: Direction, task_id: str, goal: Goal, sentence: str, walkthrough: list[str]
-    ) -> Task:
+    def _game_files(self, task: Task) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What the task's own game.tw-pddl and traj_data.json hold; a variant's are derived from its room's."""
         source = task.payload["source"]
-        data, traj = regoal(self.library.data(source), self.library.traj(source), goal, sentence, walkthrough)
-        folder = self.adapted / "temp_train" / task_id.replace("/", "_")
-        write_game(folder, data, traj)
-        payload = {
-            "source": source,
-            "sentence": sentence,
-            "kind": str(goal.kind),
-            "goal": asdict(goal),
-            "folder": str(folder),
-        }
-        return Task(task_id, payload, task.root_id, task.id, direction)
+        data, traj = self.library.data(source), self.library.traj(source)
+        if "goal" not in task.payload:
+            return data, traj
+        game = self._task_game(task)
+        return regoal(data, traj, game.goal, game.sentence, plan(Episode(game)) or [])
+
+    def _write_variant(self, task: Task) -> None:
+        folder = self.adapted / "temp_train" / task.payload["folder"]
+        if folder.exists():  # of a step that a crash undid, and that is being done anew
+            shutil.rmtree(folder)
+        write_game(folder, *self._game_files(task))

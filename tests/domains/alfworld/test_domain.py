@@ -4,7 +4,6 @@ import asyncio
 import json
 import random
 from itertools import islice
-from pathlib import Path
 
 import pytest
 
@@ -75,9 +74,10 @@ def test_a_variant_is_exported_with_the_new_sentence_and_a_walkthrough_that_wins
     sentence = variant_sentence(domain._game(task.id))
     variant = domain.parse_task(f"easier: \\boxed{{{sentence}}}", task, Direction.EASIER, "v~1")
     assert (variant.parent_id, variant.root_id, domain.describe(variant)) == (task.id, task.id, sentence)
-    text = (Path(variant.payload["folder"]) / "game.tw-pddl").read_text()
+    file = domain.adapted / "temp_train" / variant.payload["folder"] / "game.tw-pddl"
+    text = file.read_text()
     assert sentence in text and domain.describe(task) not in text
-    game = read_game(Path(variant.payload["folder"]) / "game.tw-pddl")
+    game = read_game(file)
     episode = Episode(game)
     episode.reset()
     for command in game.walkthrough:
@@ -93,8 +93,17 @@ def test_an_accepted_variant_moves_to_syn_train_and_a_dropped_one_goes(domain):
     for name, accepted in (("v~1", True), ("v~2", False)):
         variant = domain.parse_task(text, task, Direction.EASIER, name)
         domain.settle_task(variant, accepted)
-        assert not Path(variant.payload["folder"]).exists()
+        assert not (domain.adapted / "temp_train" / name).exists()
         assert (domain.adapted / "syn_train" / name).exists() == accepted
+
+
+def test_a_variant_that_a_crash_left_behind_is_written_anew(domain):
+    task = domain.tasks("train")[0]
+    text = f"\\boxed{{{variant_sentence(domain._game(task.id))}}}"
+    for _ in range(2):
+        variant = domain.parse_task(text, task, Direction.EASIER, "v~1")
+    domain.settle_task(variant, accepted=True)
+    domain.settle_task(variant, accepted=True)
 
 
 def test_a_variant_of_a_variant_edits_the_variant(domain):
