@@ -78,7 +78,7 @@ class DatasetConfig:
     train_split: str = "train"
     num_task: int = 0  # use only so many training tasks (drawn with the seed); 0: all
     prompt: str = "full"  # full (explains the rules, for instruct models) | compact (for tiny models)
-    show_actions: bool = True  # ALFWorld: list the admissible commands in every prompt
+    show_actions: str = "all"  # ALFWorld prompts list all commands by number, those that act `here`, or none
 
 
 @dataclass
@@ -185,6 +185,7 @@ _CHOICES = {
     "dataset.domain": ("alfworld",),
     "dataset.backend": ("simulator", "textworld"),
     "dataset.prompt": ("full", "compact"),
+    "dataset.show_actions": ("all", "here", "none"),
     "rollout.history": ("append_only", "paper"),
     "reward.advantage": ("step_index", "step_index_absorbing", "separate", "trajectory"),
     "reward.group": ("step", "task"),

@@ -63,7 +63,7 @@ def play(
     steps: list[Step] = []
     shortest = plan(episode)
     while not episode.won and len(steps) < max_steps:
-        shown = user_message(first, steps, "append_only", show_actions)["content"]
+        shown = user_message(first, steps, "append_only", "all" if show_actions else "none")["content"]
         say(f"\n{shown}\n")
         command = _next_command(episode, f"[{len(steps) + 1}/{max_steps}] > ", show_actions, ask, say)
         if command is None:

@@ -46,6 +46,8 @@ PHRASES = [
     r"You are in the middle of a room\. Looking quickly around you, you see (?:a )?",
     *(
         "Your task is to: ",
+        r"\nHere: ",
+        "; ",
         r"Nothing happens\.",
         "You are facing the ",
         " ?Next to it, you see (?:a )?",
@@ -126,7 +128,9 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=256, help="hidden size, a multiple of 64 (default 256)")
     parser.add_argument("--layers", type=int, default=4, help="layers (default 4)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--show-actions", action="store_true", help="prompts list the admissible commands")
+    parser.add_argument(
+        "--show-actions", default="here", choices=["all", "here", "none"], help="as dataset.show_actions"
+    )
     args = parser.parse_args()
     random.seed(args.seed)
     dataset = DatasetConfig(path=args.games, prompt="compact", show_actions=args.show_actions)

@@ -35,7 +35,7 @@ def world(tmp_path_factory) -> World:
     games, model = root / "games", root / "model"
     for split, count in (("train", 24), ("eval_in_distribution", 6), ("eval_out_of_distribution", 6)):
         write_packed(games / f"{split}.jsonl.xz", generate_games(split, count, seed=3))
-    dataset = DatasetConfig(path=str(games), prompt="compact", show_actions=False)
+    dataset = DatasetConfig(path=str(games), prompt="compact", show_actions="here")
     domain = AlfworldDomain(dataset, "tiny", max_step=20)
     tokenizer = make_tokenizer(domain, 1024, {"policy": 60, "reward": 20, "rewriter": 30})
     make_model(tokenizer, hidden=64, layers=2, seed=0).save_pretrained(root / "untrained")

@@ -9,7 +9,7 @@ from rlanything.config import AdaptationConfig, Config, DatasetConfig, EngineCon
 
 def small_config(games: Path, model: Path, output: Path, name: str, engine: str = "transformers") -> Config:
     """2 tasks x 2 episodes x 3 turns, m = 2, both learners; 4 steps, a checkpoint each."""
-    config = Config(dataset=DatasetConfig(path=str(games), prompt="compact", show_actions=False, num_task=6))
+    config = Config(dataset=DatasetConfig(path=str(games), prompt="compact", show_actions="here", num_task=6))
     experiment, rollout = config.experiment, config.rollout
     experiment.name, experiment.output_dir = name, str(output)
     experiment.total_step, experiment.eval_every, experiment.save_every, experiment.num_thread = 4, 0, 1, 1

@@ -25,7 +25,7 @@ def model(world, tmp_path_factory):
 
 @pytest.fixture
 def domain(world):
-    return AlfworldDomain(DatasetConfig(path=str(world.games), prompt="compact", show_actions=False), "test", 4)
+    return AlfworldDomain(DatasetConfig(path=str(world.games), prompt="compact", show_actions="here"), "test", 4)
 
 
 def play(domain, model, config, num=2, task=None, judge=None):

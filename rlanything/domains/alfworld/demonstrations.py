@@ -47,11 +47,11 @@ def wrong_action(explorer: Explorer, rng: random.Random) -> str:
 
 
 def act_demonstration(
-    game: Game, prior: Prior, rng: random.Random, max_step: int, show_actions: bool
+    game: Game, prior: Prior, rng: random.Random, max_step: int, show_actions: str
 ) -> Conversation | None:
     """One episode as a conversation; None where the explorer does not finish in time."""
     episode = Episode(game)
-    first = Observation(episode.reset(), tuple(episode.admissible) if show_actions else ())
+    first = Observation(episode.reset(), tuple(episode.admissible))
     explorer = Explorer(game.goal, first.text, prior, rng, SEARCH_NOISE)
     messages: list[Message] = []
     trained: list[bool] = []
@@ -65,7 +65,7 @@ def act_demonstration(
         trained += [False, right]
         feedback, won = episode.step(command)
         explorer.observe(command, feedback)
-        steps.append(Step("", command, Observation(feedback, tuple(episode.admissible) if show_actions else ())))
+        steps.append(Step("", command, Observation(feedback, tuple(episode.admissible))))
         if won:
             return Conversation(messages, trained)
     return None
@@ -130,7 +130,7 @@ def _effort(game: Game, goal: Goal) -> float | None:
 
 
 def conversations(
-    role: str, games: Sequence[Game], prior: Prior, rng: random.Random, max_step: int, style: str, show_actions: bool
+    role: str, games: Sequence[Game], prior: Prior, rng: random.Random, max_step: int, style: str, show_actions: str
 ) -> Iterator[Conversation]:
     """An endless stream of demonstrations for a role: policy, reward or rewriter."""
     while True:

@@ -14,6 +14,8 @@ from rlanything.types import Direction, Trajectory
 
 _BOXED = re.compile(r"\\boxed\{([^{}]*)\}")
 _WELCOME = "-= Welcome to TextWorld, ALFRED! =-\n\n"
+# Commands that change something where one stands; going and looking are always known.
+ACTING = ("take ", "move ", "open ", "close ", "use ", "heat ", "cool ", "clean ", "slice ")
 _SCORES = {"1": 1, "+1": 1, "-1": -1}
 
 POLICY_SYSTEM = (
@@ -44,14 +46,17 @@ def opening(first: Observation) -> str:
     return f"{task}\n{room}"
 
 
-def _with_actions(text: str, observation: Observation, show_actions: bool) -> str:
-    if not show_actions:
+def _with_actions(text: str, observation: Observation, show_actions: str) -> str:
+    if show_actions == "none":
         return text
+    if show_actions == "here":
+        here = [a for a in observation.actions if a.startswith(ACTING)]
+        return f"{text}\nHere: {'; '.join(here)}." if here else text
     numbered = "\n".join(f"{n}. {a}" for n, a in enumerate(observation.actions, 1))
     return f"{text}\nCommands:\n{numbered}"
 
 
-def user_message(first: Observation, steps: Sequence[Step], history: str, show_actions: bool) -> Message:
+def user_message(first: Observation, steps: Sequence[Step], history: str, show_actions: str) -> Message:
     """What the policy reads before its next turn."""
     if not steps:
         return {"role": "user", "content": _with_actions(opening(first), first, show_actions)}
@@ -62,13 +67,13 @@ def user_message(first: Observation, steps: Sequence[Step], history: str, show_a
     return {"role": "user", "content": _with_actions(opening(first) + past, now, show_actions)}
 
 
-def parse_action(text: str, observation: Observation, show_actions: bool) -> ParsedAction:
-    """The last boxed command; a boxed number names a listed command where commands are listed."""
+def parse_action(text: str, observation: Observation, show_actions: str) -> ParsedAction:
+    """The last boxed command; a boxed number names a command where all are listed."""
     boxed = _BOXED.findall(text)
     if not boxed:
         return ParsedAction(None, "no \\boxed{command}")
     action = " ".join(boxed[-1].split())
-    if show_actions and action.isdecimal():
+    if show_actions == "all" and action.isdecimal():
         if not 1 <= int(action) <= len(observation.actions):
             return ParsedAction(
                 None, f"\\boxed{{{action}}}, but the commands are numbered 1 to {len(observation.actions)}"

@@ -24,7 +24,7 @@ from rlanything.types import Direction
 
 @pytest.fixture
 def domain(world, tmp_path):
-    config = DatasetConfig(path=str(world.games), prompt="compact", show_actions=False)
+    config = DatasetConfig(path=str(world.games), prompt="compact", show_actions="here")
     made = AlfworldDomain(config, "test", 20)
     made.adapted = tmp_path / "json_2.1.1" / "test"
     return made
@@ -190,12 +190,12 @@ def test_scores_are_parsed_strictly(text, score):
 
 def test_actions_are_parsed_from_the_last_box_and_numbers_only_where_commands_are_listed():
     listed = Observation("", actions=("look", "go to bed 1"))
-    assert parse_action(r"\boxed{look} no, \boxed{go  to bed 1}", listed, False).action == "go to bed 1"
-    assert parse_action(r"\boxed{2}", listed, True).action == "go to bed 1"
-    assert parse_action(r"\boxed{2}", listed, False).action == "2"
-    assert parse_action(r"\boxed{3}", listed, True).action is None
-    assert parse_action("go to bed 1", listed, True).action is None
-    assert parse_action(r"\boxed{}", listed, True).error
+    assert parse_action(r"\boxed{look} no, \boxed{go  to bed 1}", listed, "here").action == "go to bed 1"
+    assert parse_action(r"\boxed{2}", listed, "all").action == "go to bed 1"
+    assert parse_action(r"\boxed{2}", listed, "here").action == "2"
+    assert parse_action(r"\boxed{3}", listed, "all").action is None
+    assert parse_action("go to bed 1", listed, "all").action is None
+    assert parse_action(r"\boxed{}", listed, "all").error
 
 
 def test_demonstrations_of_all_roles_never_mark_wrong_actions_in_the_text(domain):
