@@ -8,7 +8,6 @@ was seen is copying one token.
 from __future__ import annotations
 
 import argparse
-import random
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers.utils.logging import disable_progress_bar
 
 from rlanything.config import DatasetConfig
 from rlanything.domains.alfworld.domain import AlfworldDomain
@@ -132,7 +132,7 @@ def main() -> None:
         "--show-actions", default="here", choices=["all", "here", "none"], help="as dataset.show_actions"
     )
     args = parser.parse_args()
-    random.seed(args.seed)
+    disable_progress_bar()
     dataset = DatasetConfig(path=args.games, prompt="compact", show_actions=args.show_actions)
     tokenizer = make_tokenizer(AlfworldDomain(dataset, "tiny", max_step=20), args.vocab, NUM_TEXT)
     model = make_model(tokenizer, args.hidden, args.layers, args.seed)
