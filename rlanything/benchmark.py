@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+from contextlib import closing
 from pathlib import Path
 
 import torch
@@ -28,7 +29,12 @@ def benchmark(config: Config) -> None:
     """Evaluate `model.policy` on `evaluation.splits`; a table, metrics.jsonl, and one parquet of episodes a split."""
     progress = Progress()
     folder = RunFolder(config)
-    folder.open(config)
+    with closing(folder):
+        folder.open(config)
+        _run(config, folder, progress)
+
+
+def _run(config: Config, folder: RunFolder, progress: Progress) -> None:
     torch.set_num_threads(config.experiment.num_thread or os.cpu_count() or 1)
     domain = make_domain(config)
     engine = make_engine(

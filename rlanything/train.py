@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
 
 from rlanything.config import Config
 from rlanything.loop import Loop
@@ -26,13 +27,11 @@ def train(config: Config) -> None:
             "or use dry_run=true to see the plan"
         )
     folder = RunFolder(config)
-    folder.open(config)
-    progress.line(f"run {folder.path}: loading models")
-    system = System(config, folder)
-    try:
-        asyncio.run(Loop(config, system, folder, progress).run())
-    finally:
-        system.close()
+    with closing(folder):
+        folder.open(config)
+        progress.line(f"run {folder.path}: loading models")
+        with closing(System(config, folder)) as system:
+            asyncio.run(Loop(config, system, folder, progress).run())
     header, rows = before_after(folder)
     progress.table("Before and after", header, rows)
     progress.line(f"report: {folder.report}")

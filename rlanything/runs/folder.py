@@ -63,6 +63,12 @@ class RunFolder:
         self._refuse_other_run(config)
         write_atomic(self.path / "config.yaml", OmegaConf.to_yaml(OmegaConf.structured(config)))
 
+    def close(self) -> None:
+        """Release the lock."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
     def _refuse_other_run(self, config: Config) -> None:
         stored = self.path / "config.yaml"
         if not (stored.exists() and self.metrics.exists()):

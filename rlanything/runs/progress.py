@@ -6,10 +6,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as RichProgress
 from rich.table import Table
+
+FILE_WIDTH = 120  # columns of a table that goes to a file or pipe
 
 
 class Bar:
@@ -36,6 +39,8 @@ class Progress:
 
     def __init__(self) -> None:
         self.console = Console(highlight=False)
+        if not self.console.is_terminal:
+            self.console.width = FILE_WIDTH
         self.display = RichProgress(
             TextColumn("{task.description:<24}"),
             BarColumn(30),
@@ -78,9 +83,9 @@ class Progress:
 
     def table(self, title: str, header: list[str], rows: list[list[str]]) -> None:
         """Print a table."""
-        table = Table(title=title, title_justify="left")
+        table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
         for i, name in enumerate(header):
-            table.add_column(name, justify="left" if i == 0 else "right")
+            table.add_column(name, justify="left" if i == 0 else "right", no_wrap=i == 0)
         for row in rows:
             table.add_row(*row)
         self.console.print(table)

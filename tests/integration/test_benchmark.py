@@ -1,0 +1,39 @@
+"""`alfworld_eval.py`: a table, a parquet of episodes, and a second call that plays nothing anew."""
+
+import pytest
+from runs_helpers import small_config
+
+from rlanything import benchmark as module
+from rlanything.runs.metrics import read_jsonl
+from rlanything.runs.store import read_rows
+
+pytestmark = pytest.mark.integration
+
+
+def test_an_evaluation_that_was_cut_off_goes_on_where_it_stopped(world, tmp_path, monkeypatch, capsys):
+    config = small_config(world.games, world.model, tmp_path, "eval")
+    config.evaluation.num_task = 0
+    monkeypatch.setattr(module, "CHUNK", 2)
+    played = []
+    real = module.run_evaluation
+
+    async def counting(tasks, *args):
+        if len(played) == 3:
+            raise KeyboardInterrupt
+        played.append(len(tasks))
+        return await real(tasks, *args)
+
+    monkeypatch.setattr(module, "run_evaluation", counting)
+    with pytest.raises(KeyboardInterrupt):
+        module.benchmark(config)
+    played[:] = [0]  # 3 of 6 chunks are done: those of the first split
+    with pytest.raises(KeyboardInterrupt):
+        module.benchmark(config)
+    played.clear()
+    module.benchmark(config)
+    assert played == [2]
+    rows = read_rows(tmp_path / "eval/evaluations/step_000000_eval_out_of_distribution.parquet")
+    assert len(rows) == 6 and all(row["turns"] for row in rows)
+    records = [r for r in read_jsonl(tmp_path / "eval/metrics.jsonl") if r["split"] == "eval_out_of_distribution"]
+    assert records[-1]["episodes"] == 6 and 0 <= records[-1]["success_low"] <= records[-1]["success_high"] <= 1
+    assert "eval_in_distribution" in capsys.readouterr().out
