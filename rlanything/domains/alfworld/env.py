@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rlanything.domains.alfworld.model import Game
-from rlanything.domains.alfworld.progress import NOTHING, Progress
-from rlanything.domains.alfworld.simulator import Episode
+from rlanything.domains.alfworld.progress import Progress
+from rlanything.domains.alfworld.simulator import NOTHING_HAPPENS, Episode
 from rlanything.domains.base import Observation
 
 
@@ -21,10 +21,10 @@ class SimulatorEnv:
         return Observation(text, tuple(self.episode.admissible))
 
     async def step(self, action: str | None) -> Observation:
-        """Take one command; one that is not admissible is answered by "Nothing happens." and marked invalid."""
+        """Take one command; one that is not admissible is answered by NOTHING_HAPPENS and marked invalid."""
         feedback, won = self.episode.step(action or "")
         label, _ = self.progress.step(action or "", feedback)
-        return Observation(feedback, tuple(self.episode.admissible), won, won, feedback == NOTHING, label)
+        return Observation(feedback, tuple(self.episode.admissible), won, won, feedback == NOTHING_HAPPENS, label)
 
     async def close(self) -> None:
         """Nothing is held."""

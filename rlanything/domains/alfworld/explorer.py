@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from rlanything.domains.alfworld.model import Game, Goal, GoalKind
+from rlanything.domains.alfworld.simulator import NOTHING_HAPPENS
 
 Prior = dict[str, Counter[str]]
 """Object type -> how often it was seen in or on each receptacle type (lower case, as names have it)."""
@@ -119,7 +120,7 @@ class Explorer:
     def observe(self, command: str, feedback: str) -> None:
         """Take in what a command (the explorer's or another's) did."""
         verb, _, place = command.partition(" ")
-        if feedback == "Nothing happens.":
+        if feedback == NOTHING_HAPPENS:
             if verb == "go" and self.here:  # one stands there already: two receptacles can share a location
                 self.beside = place.removeprefix("to ")
                 self.visited.add(self.beside)

@@ -10,11 +10,10 @@ from __future__ import annotations
 import re
 
 from rlanything.domains.alfworld.model import GoalKind
-from rlanything.domains.alfworld.planner import distance
-from rlanything.domains.alfworld.simulator import Episode
+from rlanything.domains.alfworld.planner import StepLabel, distance, label
+from rlanything.domains.alfworld.simulator import NOTHING_HAPPENS, Episode
 
 _SEEN = re.compile(r"\ba ([a-z]+) (\d+)")
-NOTHING = "Nothing happens."
 
 
 class Progress:
@@ -35,13 +34,14 @@ class Progress:
         known = any(kind == sought and (kind, n) not in self.placed for kind, n in self.seen)
         new = command not in self.visited
         self._note(command, feedback)
-        if feedback == NOTHING:
+        if feedback == NOTHING_HAPPENS:
             return -1, "does nothing"
         if self.remaining is None:
             return -1, "makes the task impossible"
-        if before is None or self.remaining < before:
+        effect = label(before, self.remaining)
+        if effect is StepLabel.SHORTENS:
             return 1, "closer to the goal"
-        if self.remaining > before:
+        if effect is StepLabel.LENGTHENS:
             return -1, "undoes progress"
         if command.startswith(("go to ", "open ")) and new and sought and not known:
             return 1, "looks at a new place"
@@ -56,7 +56,7 @@ class Progress:
         return (goal.lamp_type or "").lower() if goal.kind is GoalKind.LOOK else None
 
     def _note(self, command: str, feedback: str) -> None:
-        if feedback == NOTHING:
+        if feedback == NOTHING_HAPPENS:
             return
         if command.startswith(("go to ", "open ")):
             self.visited.add(command)
