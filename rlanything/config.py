@@ -232,6 +232,10 @@ def load_as(schema: type[Schema], argv: list[str]) -> Schema:
 
     Raises ConfigError naming the key or file, what was found and what is expected.
     """
+    if {"-h", "--help"} & set(argv):
+        print("usage: python ENTRY_POINT.py config=FILE.yaml [key.sub=value ...]\n\nAll keys and their defaults:\n")
+        print(OmegaConf.to_yaml(OmegaConf.structured(schema)))
+        raise SystemExit(0)
     bare = [a for a in argv if "=" not in a]
     if bare:
         raise ConfigError(f"argument {bare[0]!r}: expected key=value, such as config=configs/alfworld_rl.yaml")

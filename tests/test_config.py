@@ -52,6 +52,13 @@ def test_biased_sampling_is_possible_where_it_is_asked_for(tmp_path):
     assert config.rollout.top_p == 0.9
 
 
+def test_help_lists_every_section_and_exits_0(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        load_config(["--help"])
+    shown = capsys.readouterr().out
+    assert stopped.value.code == 0 and all(f"\n{section}:" in shown for section in ("rollout", "reward", "training"))
+
+
 def test_overrides_win_over_the_file_and_the_file_over_the_defaults(tmp_path):
     config = load_config([written(tmp_path, "rollout: {num_trial: 3, temperature: 0.5}\n"), "rollout.num_trial=5"])
     assert (config.rollout.num_trial, config.rollout.temperature) == (5, 0.5)
