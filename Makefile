@@ -4,7 +4,7 @@ CACHE := cache/quickstart
 .PHONY: help setup setup-test quickstart test lint clean
 
 help:
-	@echo "make quickstart   train policy, reward model and tasks together on this machine's CPU (about 30 minutes)"
+	@echo "make quickstart   train policy, reward model and tasks together on this machine's CPU"
 	@echo "make test         set-up and the whole test suite"
 	@echo "make setup        only make .venv"
 	@echo "make lint         formatter, linter and type checker"

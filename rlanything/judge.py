@@ -27,11 +27,6 @@ class Judge:
             pending = asyncio.get_running_loop().create_task(self._evaluate(task, trajectory, i))
             self._pending.add(pending)
 
-    @property
-    def num_waiting(self) -> int:
-        """Turns whose evaluations are not in yet."""
-        return sum(not p.done() for p in self._pending)
-
     async def finish(self) -> None:
         """Wait for every evaluation; an engine fault is raised here."""
         try:
