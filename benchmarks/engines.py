@@ -96,7 +96,7 @@ def measure(args: argparse.Namespace) -> None:
     else:
         from rlanything.engines.transformers import TransformersEngine
 
-        engine = TransformersEngine(folder, config)
+        engine = TransformersEngine(folder, config, folder / "transformers.log")
     stop = tuple(random.Random(3).sample(range(2, VOCAB), VOCAB // 7)) if args.stop else ()
     weights = torch.load(folder / "weights.pt")
     rates: dict[str, float] = {}

@@ -60,6 +60,7 @@ class EngineConfig:
     gpu_memory_utilization: float = 0.85  # share of an accelerator's memory that vLLM may take
     tensor_parallel_size: int = 1
     enforce_eager: bool = False  # no CUDA graphs / compilation; always so on a CPU
+    step_timeout_s: float = 600.0  # a forward pass that takes longer hangs: the run stops and says so
 
 
 @dataclass
@@ -203,6 +204,7 @@ _POSITIVE = (
     "experiment.keep_checkpoint",
     "engine.{role}.max_model_len",
     "engine.{role}.max_num_seqs",
+    "engine.{role}.step_timeout_s",
     "rollout.num_trial",
     "rollout.num_rollout_per_trial",
     "rollout.max_interaction_step",

@@ -11,7 +11,7 @@ KINDS = ("vllm", "transformers")
 
 
 def make_engine(model: ModelConfig, config: EngineConfig, seed: int, log_path: Path) -> Engine:
-    """Start an engine on `model.path`. vLLM writes its log to `log_path`; the transformers engine writes none.
+    """Start an engine on `model.path`. vLLM's log goes to `log_path`, and the stacks of either where it hangs.
 
     Raises EngineError where the kind is unknown or the model cannot serve: missing, or without a chat template.
     """
@@ -24,7 +24,7 @@ def make_engine(model: ModelConfig, config: EngineConfig, seed: int, log_path: P
         return VLLMEngine(model.path, config, log_path, trust_remote_code=model.trust_remote_code, seed=seed)
     from rlanything.engines.transformers import TransformersEngine
 
-    return TransformersEngine(model.path, config, trust_remote_code=model.trust_remote_code, seed=seed)
+    return TransformersEngine(model.path, config, log_path, trust_remote_code=model.trust_remote_code, seed=seed)
 
 
 def _check_model(model: ModelConfig) -> None:

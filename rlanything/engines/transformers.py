@@ -26,19 +26,25 @@ from rlanything.engines.pump import Pump
 from rlanything.engines.request import response_limit
 from rlanything.engines.sampling import sample, uniform
 from rlanything.engines.scheduler import Request, Scheduler, Sequence
+from rlanything.engines.watchdog import Watchdog
 
 GIB = 2**30
 
 
 class TransformersEngine:
-    """Implements `engines.base.Engine`.
+    """Implements `engines.base.Engine`. `log_path` is written only where a step hangs.
 
     `config.kv_cache_gb` sizes the cache [GiB], `config.max_num_seqs` bounds the sequences decoded together.
     Requests without a seed draw one from `seed` in the order of submission. The same submissions give the same tokens.
     """
 
     def __init__(
-        self, model_path: str | Path, config: EngineConfig, trust_remote_code: bool = False, seed: int = 0
+        self,
+        model_path: str | Path,
+        config: EngineConfig,
+        log_path: Path,
+        trust_remote_code: bool = False,
+        seed: int = 0,
     ) -> None:
         self.dtype = {"bfloat16": torch.bfloat16, "float32": torch.float32}[config.dtype]
         self.model = AutoModelForCausalLM.from_pretrained(
@@ -53,7 +59,7 @@ class TransformersEngine:
         self._seeds = np.random.default_rng(seed)
         self._stats = EngineStats()
         self._error: Exception | None = None
-        self._pump = Pump(self._step, self._fail)
+        self._pump = Pump(self._step, self._fail, Watchdog(config.step_timeout_s, log_path))
         heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
         dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
         self._cache_shape = (text.num_hidden_layers, self._num_blocks(text.num_hidden_layers * heads * dim), heads, dim)

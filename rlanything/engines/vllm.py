@@ -51,6 +51,7 @@ from rlanything.engines.base import Completion, EngineError, EngineStats, Sampli
 from rlanything.engines.pump import Pump  # noqa: E402
 from rlanything.engines.request import response_limit  # noqa: E402
 from rlanything.engines.sampling import mix  # noqa: E402
+from rlanything.engines.watchdog import Watchdog  # noqa: E402
 
 GIB = 2**30
 CPU_BLOCK_SIZE = 32  # tokens; vLLM's default on a CPU, 128, would recompute up to 127 cached tokens a turn
@@ -108,7 +109,7 @@ class VLLMEngine:
         self._futures: dict[str, asyncio.Future[list[Completion]]] = {}
         self._submitted = 0
         self._checksum: str | None = None
-        self._pump = Pump(self._step, self._fail)
+        self._pump = Pump(self._step, self._fail, Watchdog(config.step_timeout_s, log_path))
         log_path.parent.mkdir(parents=True, exist_ok=True)
         self._log = logging.FileHandler(log_path)
         self._log.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))

@@ -53,7 +53,7 @@ def qwen(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def start(folder: Path, **changes: object) -> TransformersEngine:
     values: dict = {"dtype": "float32", "max_model_len": 256, "max_num_seqs": 32, "kv_cache_gb": 0.01} | changes
-    return TransformersEngine(folder, EngineConfig(kind="transformers", **values))
+    return TransformersEngine(folder, EngineConfig(kind="transformers", **values), folder / "engine.log")
 
 
 def prompts(*lengths: int, seed: int = 0) -> list[list[int]]:

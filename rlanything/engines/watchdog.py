@@ -1,0 +1,51 @@
+"""Ends the process where an engine hangs: a forward pass that never returns can neither be cancelled nor raise."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+
+class Watchdog:
+    """Guards a block of code: `with watchdog: step()`.
+
+    Where the block takes longer than `limit_s`, the stacks of all threads go to `log_path`, one message to stderr, and
+    the process exits with code 1. A run loses the step in flight, as by any crash, and goes on from its checkpoint.
+    """
+
+    def __init__(self, limit_s: float, log_path: Path) -> None:
+        self.limit_s, self.log_path = limit_s, log_path
+        self._since: float | None = None
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> None:
+        self._since = time.monotonic()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._watch, daemon=True)
+            self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._since = None
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(min(1.0, self.limit_s / 4))
+            since = self._since
+            if since is not None and time.monotonic() - since > self.limit_s:
+                self._end()
+
+    def _end(self) -> None:
+        self.log_path.parent.mkdir(parents=True, exist_ok=True)
+        with open(self.log_path, "a") as log:
+            faulthandler.dump_traceback(log, all_threads=True)
+        print(
+            f"error: the engine hangs: one forward pass takes longer than engine.*.step_timeout_s={self.limit_s:g}; "
+            f"where it hangs is in {self.log_path}; the same command goes on from the last checkpoint",
+            file=sys.stderr,
+            flush=True,
+        )
+        os._exit(1)
