@@ -19,16 +19,21 @@ from rlanything.learner.deepspeed import LearnerError
 from rlanything.runs.folder import RunError
 
 EXPECTED = (ConfigError, TaskError, ChatError, EngineError, LearnerError, RunError)
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, a quota, a limit on files
 
 
 def run_guarded(main: Callable[[], None]) -> None:
     """Call `main`; exit 1 on an expected fault, 130 on Ctrl-C, 143 on SIGTERM; a bug shows its traceback."""
     console = Console(stderr=True, highlight=False)
+    terminated = False
 
     def terminate(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
+        nonlocal terminated
+        terminated = True
+        signal.raise_signal(signal.SIGINT)  # which asyncio turns into a cancellation, wherever the process is
 
     signal.signal(signal.SIGTERM, terminate)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job would start with it ignored
     disable_progress_bar()  # transformers' bars for loading and saving, many times a run
     try:
         main()
@@ -36,12 +41,13 @@ def run_guarded(main: Callable[[], None]) -> None:
         console.print(f"[red]error:[/red] {error}", soft_wrap=True)
         sys.exit(1)
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno not in DISK_FULL:
             raise
+        where = f" at {error.filename}" if error.filename else ""
         console.print(
-            f"[red]error:[/red] no space left on the disk ({error.filename}); free some and run the same command again"
+            f"[red]error:[/red] cannot write{where}: {error.strerror}; free space and run the same command again"
         )
         sys.exit(1)
     except KeyboardInterrupt:
         console.print("stopped; the same command goes on from the last checkpoint")
-        sys.exit(130)
+        sys.exit(143 if terminated else 130)

@@ -14,6 +14,7 @@ from rlanything.domains.base import Domain
 from rlanything.feedback import diagnostics
 from rlanything.judge import Judge
 from rlanything.rollout import ignore_turn, run_group
+from rlanything.runs.folder import RunError
 from rlanything.runs.progress import Progress
 from rlanything.types import Group, Task
 
@@ -35,6 +36,18 @@ def evaluation_tasks(domain: Domain, split: str, num: int, seed: int) -> list[Ta
     tasks = sorted(domain.tasks(split), key=lambda t: t.id)
     random.Random(f"{seed}/{split}").shuffle(tasks)
     return tasks[:num] if num else tasks
+
+
+def check_failures(groups: Sequence[Group], allowed: float) -> None:
+    """Raise RunError where more episodes broke than `rollout.max_failure_rate` allows."""
+    episodes = [t for g in groups for t in g.trajectories]
+    broken = [t for t in episodes if t.status.is_failure]
+    if len(broken) > allowed * len(episodes):
+        first = broken[0]
+        raise RunError(
+            f"{len(broken)} of {len(episodes)} episodes broke, more than rollout.max_failure_rate={allowed}; "
+            f"the first: task {first.task_id}, {first.status}: {first.error}"
+        )
 
 
 async def run_evaluation(
@@ -62,6 +75,7 @@ async def run_evaluation(
         results = list(await asyncio.gather(*groups))
         if judge:
             await judge.finish()
+    check_failures(results, rollout.max_failure_rate)
     return results
 
 

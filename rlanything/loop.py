@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlanything.config import Config
-from rlanything.evaluate import evaluation_tasks, run_evaluation, summarise
+from rlanything.evaluate import check_failures, evaluation_tasks, run_evaluation, summarise
 from rlanything.feedback import assign_policy_advantages, assign_reward_advantages, diagnostics, within
 from rlanything.judge import Judge
 from rlanything.rewrite import rewrite
 from rlanything.rollout import ignore_turn, run_group
 from rlanything.runs import checkpoint
-from rlanything.runs.folder import RunError, RunFolder
+from rlanything.runs.folder import RunFolder
 from rlanything.runs.metrics import Metrics, append_jsonl, drop_after
 from rlanything.runs.progress import Progress
 from rlanything.runs.report import write_report
@@ -86,20 +86,8 @@ class Loop:
         with self.progress.phase("judge", None):
             if judge:
                 await judge.finish()
-        self.check_failures(groups)
+        check_failures(groups, config.rollout.max_failure_rate)
         return groups
-
-    def check_failures(self, groups: Sequence[Group]) -> None:
-        """Stop where more episodes broke than `rollout.max_failure_rate` allows."""
-        episodes = [t for g in groups for t in g.trajectories]
-        broken = [t for t in episodes if t.status.is_failure]
-        allowed = self.config.rollout.max_failure_rate
-        if len(broken) > allowed * len(episodes):
-            first = broken[0]
-            raise RunError(
-                f"step {self.step + 1}: {len(broken)} of {len(episodes)} episodes broke, more than "
-                f"rollout.max_failure_rate={allowed}; the first: task {first.task_id}, {first.status}: {first.error}"
-            )
 
     async def adapt(self, groups: Sequence[Group], step: int) -> dict[str, float]:
         """Have the rewriter propose variants of the tasks outside the accuracy band."""

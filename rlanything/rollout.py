@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from rlanything.chat import ChatModel
 from rlanything.config import RolloutConfig
-from rlanything.domains.base import Domain, Env, Observation, Step
+from rlanything.domains.base import Domain, Env, Observation, Step, TaskError
 from rlanything.engines.base import EngineError, PromptTooLong, SamplingParams
 from rlanything.types import Group, Status, Task, Trajectory, Turn
 
@@ -60,7 +60,7 @@ async def run_with_retries(
     """One episode; where the environment breaks it, it is played anew at most `num_retry` times."""
     for attempt in range(config.num_retry + 1):
         trajectory = await run_episode(task, index, domain, policy, config, f"{seed}/{attempt}", on_turn)
-        if not trajectory.status.is_failure:
+        if trajectory.status not in (Status.ENV_ERROR, Status.ENV_TIMEOUT):
             break
     return trajectory
 
@@ -68,7 +68,8 @@ async def run_with_retries(
 async def run_episode(
     task: Task, index: int, domain: Domain, policy: ChatModel, config: RolloutConfig, seed: str, on_turn: OnTurn
 ) -> Trajectory:
-    """Play one episode to its end. Environment faults end it as env_error or env_timeout; engine faults are raised."""
+    """Play one episode to its end. Environment faults end it as env_error or env_timeout; engine faults are raised,
+    and so is TaskError: a task that cannot be played is no accident that a retry would mend."""
     started = time.perf_counter()
     trajectory = Trajectory(task.id, index, "")
     env: Env | None = None
@@ -80,7 +81,7 @@ async def run_episode(
     except TimeoutError:
         trajectory.status = Status.ENV_TIMEOUT
         trajectory.error = f"no answer from the environment within rollout.env_timeout_s={config.env_timeout_s} s"
-    except (EngineError, asyncio.CancelledError, KeyboardInterrupt):
+    except (EngineError, TaskError, asyncio.CancelledError, KeyboardInterrupt):
         raise
     except (
         Exception
@@ -129,7 +130,9 @@ async def _play(
         asked = time.perf_counter()
         try:
             [completion] = await engine.generate(prompt, sampling)
-        except PromptTooLong:
+        except PromptTooLong as error:
+            if not steps:
+                trajectory.status, trajectory.error = Status.CONTEXT_ERROR, f"the first prompt: {error}"
             return
         generate_s = time.perf_counter() - asked
         text = chat.decode(completion.token_ids)

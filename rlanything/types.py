@@ -20,6 +20,7 @@ class Status(StrEnum):
     TRUNCATED = "truncated"
     ENV_ERROR = "env_error"
     ENV_TIMEOUT = "env_timeout"
+    CONTEXT_ERROR = "context_error"  # its very first prompt does not fit the engine's context
     JUDGE_ERROR = "judge_error"
     SANDBOX_ERROR = "sandbox_error"
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+
+from omegaconf import OmegaConf
 
 from rlanything.config import AdaptationConfig, Config, DatasetConfig, EngineConfig, LearnerConfig, ModelConfig
 
@@ -28,3 +31,10 @@ def small_config(games: Path, model: Path, output: Path, name: str, engine: str 
         made = LearnerConfig(lr=1e-3, num_update=2, dtype="float32", micro_batch_tokens=512, schedule="linear")
         setattr(config.training, learner, made)
     return config
+
+
+def command(config, folder: Path) -> list[str]:
+    """The command line that runs a configuration in a process of its own."""
+    file = folder / "config_for_test.yaml"
+    file.write_text(OmegaConf.to_yaml(OmegaConf.structured(config)))
+    return [sys.executable, str(Path(__file__).parents[1] / "alfworld_rl.py"), f"config={file}"]

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from safetensors import SafetensorError
+
 from rlanything.runs.folder import RunError
 
 _META = "meta.json"
@@ -44,7 +46,7 @@ def save(root: Path, step: int, learners: Mapping[str, Saveable], state: dict[st
         (temporary / _META).write_text(json.dumps({"step": step, **state}))
         shutil.rmtree(final, ignore_errors=True)
         temporary.rename(final)
-    except OSError as error:
+    except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors have their own for a full disk
         shutil.rmtree(temporary, ignore_errors=True)
         raise RunError(
             f"{final}: the checkpoint could not be written ({error}); free space, then run the same command again"

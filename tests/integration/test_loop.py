@@ -5,14 +5,12 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 import torch
-from omegaconf import OmegaConf
-from runs_helpers import small_config
+from runs_helpers import command, small_config
 from safetensors.torch import load_file
 
 from rlanything.runs.metrics import read_jsonl
@@ -20,7 +18,6 @@ from rlanything.runs.store import read_rows
 from rlanything.train import train
 
 pytestmark = pytest.mark.integration
-ROOT = Path(__file__).parents[2]
 TIMED = ("seconds/", "engine/", "peak_memory", "train_s", "mfu")
 
 
@@ -37,13 +34,6 @@ def learned(run: Path, step: int) -> dict[str, torch.Tensor]:
 def figures(run: Path) -> list[dict]:
     """The run's records without what a clock says."""
     return [{k: v for k, v in r.items() if not any(t in k for t in TIMED)} for r in read_jsonl(run / "metrics.jsonl")]
-
-
-def command(config, folder: Path) -> list[str]:
-    """The command line that runs a configuration in a process of its own."""
-    file = folder / "config_for_test.yaml"
-    file.write_text(OmegaConf.to_yaml(OmegaConf.structured(config)))
-    return [sys.executable, str(ROOT / "alfworld_rl.py"), f"config={file}"]
 
 
 @pytest.fixture(scope="module")
@@ -120,16 +110,18 @@ def test_a_kill_in_any_phase_loses_only_the_step_in_flight(whole, world, tmp_pat
     assert figures(tmp_path / "run") == figures(whole)
 
 
-def test_ctrl_c_exits_130_leaves_no_process_and_the_run_can_go_on(world, tmp_path):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_ctrl_c_and_sigterm_say_one_line_and_leave_no_process(world, tmp_path, number, code):
     config = small_config(world.games, world.model, tmp_path, "run")
     config.experiment.total_step = 1000
     process = subprocess.Popen(
         command(config, tmp_path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
     )
     wait_for(tmp_path / "run/checkpoints/step_000001/meta.json", process)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     output = process.communicate(timeout=60)[0].decode()
-    assert process.returncode == 130 and "goes on from the last checkpoint" in output, output
+    assert process.returncode == code and "goes on from the last checkpoint" in output, output
+    assert "Traceback" not in output and "never retrieved" not in output, output
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
 
@@ -167,3 +159,17 @@ def test_a_run_of_other_rules_is_not_mixed_into_the_folder(whole, world):
     changed = dataclasses.replace(config, reward=dataclasses.replace(config.reward, step_weight=0.5))
     result = subprocess.run(command(changed, whole.parent), capture_output=True, text=True, timeout=120, check=False)
     assert result.returncode == 1 and "reward.step_weight=1.0, now 0.5" in " ".join(result.stderr.split())
+
+
+def test_the_same_loop_runs_on_vllm_and_keeps_its_log_off_the_screen(world, tmp_path):
+    config = small_config(world.games, world.model, tmp_path, "run", engine="vllm")
+    config.experiment.total_step = 2
+    result = subprocess.run(command(config, tmp_path), capture_output=True, text=True, timeout=400, check=False)
+    assert result.returncode == 0, result.stderr
+    records = [r for r in read_jsonl(tmp_path / "run/metrics.jsonl") if r["phase"] == "train"]
+    assert [r["step"] for r in records] == [1, 2]
+    # After an update too, the engine samples from the learner's weights: same numbers for the same tokens.
+    assert all(r["policy/logprob_abs_diff"] < 1e-3 and r["reward/logprob_abs_diff"] < 1e-3 for r in records)
+    assert (
+        "INFO" not in result.stdout + result.stderr and "vllm" in (tmp_path / "run/logs/engine_policy.log").read_text()
+    )

@@ -10,7 +10,7 @@ import json
 import lzma
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from sys import intern
@@ -61,7 +61,7 @@ def load_packed(path: Path) -> Iterator[PackedGame]:
     template = json.loads(template_path.read_text())
     domain, grammar = template["pddl_domain"], template["grammar"]
     with lzma.open(path, "rt", encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(_whole(lines, path), 1):
             try:
                 entry = json.loads(line)
                 # The grammar keeps the sentence inside a JSON string.
@@ -76,6 +76,13 @@ def load_packed(path: Path) -> Iterator[PackedGame]:
                 yield PackedGame(entry["path"], data, entry["traj"], tuple(entry["anns"]))
             except (json.JSONDecodeError, KeyError, TypeError) as error:
                 raise TaskError(f"{path}, line {number}: not a packed game ({error!r}); copy the file anew") from error
+
+
+def _whole(lines: Iterable[str], path: Path) -> Iterator[str]:
+    try:
+        yield from lines
+    except (EOFError, lzma.LZMAError, UnicodeDecodeError) as error:
+        raise TaskError(f"{path}: the file is cut or corrupt ({error}); copy or generate it anew") from error
 
 
 def read_game(path: Path) -> Game:

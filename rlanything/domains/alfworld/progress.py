@@ -12,6 +12,7 @@ import re
 from rlanything.domains.alfworld.model import GoalKind
 from rlanything.domains.alfworld.planner import StepLabel, distance, label
 from rlanything.domains.alfworld.simulator import NOTHING_HAPPENS, Episode
+from rlanything.domains.base import TaskError
 
 _SEEN = re.compile(r"\ba ([a-z]+) (\d+)")
 
@@ -20,9 +21,14 @@ class Progress:
     """Labels the steps of one episode as they are taken."""
 
     def __init__(self, episode: Episode) -> None:
-        """`episode` must have been reset; it is read after every step."""
+        """`episode` must have been reset; it is read after every step. Raises TaskError where it cannot be won."""
         self.episode = episode
         self.remaining = distance(episode)
+        if self.remaining is None:
+            raise TaskError(
+                f"game {episode.game.source}: cannot be won, the planner finds no plan for its goal "
+                f"({episode.game.sentence!r}); remove it from the data set"
+            )
         self.visited: set[str] = set()
         self.seen: set[tuple[str, str]] = set()
         self.placed: set[tuple[str, str]] = set()
