@@ -143,7 +143,7 @@ class AlfworldDomain:
     def _game_files(self, task: Task) -> tuple[dict[str, Any], dict[str, Any]]:
         """What the task's own game.tw-pddl and traj_data.json hold; a variant's are derived from its room's."""
         source = task.payload["source"]
-        data, traj = self.library.data(source), self.library.traj(source)
+        data, traj = self.library.files(source)
         if "goal" not in task.payload:
             return data, traj
         game = self._task_game(task)
