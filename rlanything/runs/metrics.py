@@ -8,7 +8,9 @@ from __future__ import annotations
 import importlib
 import json
 import math
-from collections.abc import Iterable
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,6 +18,7 @@ from rlanything.config import Config
 from rlanything.runs.folder import RunError, write_atomic
 
 Record = dict[str, Any]
+PROJECT = "rlanything"  # what the run is filed under where a sink has projects
 
 
 class Sink(Protocol):
@@ -47,19 +50,53 @@ class TensorBoardSink:
 
 
 class WandbSink:
-    """Weights & Biases, or trackio, which has the same interface; credentials come from the environment."""
+    """Weights & Biases. Its own environment variables say where to (WANDB_API_KEY, WANDB_PROJECT, WANDB_MODE, ...)."""
 
-    def __init__(self, module: str, config: Config, folder: Path) -> None:
-        self.module = _require(module, module)
-        self.module.init(project="rlanything", name=config.experiment.name)
+    def __init__(self, config: Config, folder: Path) -> None:
+        wandb = _require("wandb", "wandb")
+        known = folder / "wandb_id"  # a resumed run goes on in the same place
+        if not known.exists():
+            write_atomic(known, wandb.util.generate_id())
+        self.run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", PROJECT),
+            name=config.experiment.name,
+            id=known.read_text(),
+            resume="allow",
+            dir=str(folder),
+            config=asdict(config),
+            settings=wandb.Settings(console="off", silent=True),
+        )
 
     def log(self, step: int, values: dict[str, float]) -> None:
-        """One entry a step."""
-        self.module.log(values, step=step)
+        """The figures of a step."""
+        self.run.log(values, step=step)
 
     def close(self) -> None:
         """Finish the run."""
-        self.module.finish()
+        self.run.finish()
+
+
+class TrackioSink:
+    """trackio: figures in a local database, `trackio show` to look at them."""
+
+    def __init__(self, config: Config, folder: Path) -> None:
+        trackio = _require("trackio", "trackio")
+        self.run = trackio.init(project=PROJECT, name=config.experiment.name, resume="allow", config=asdict(config))
+
+    def log(self, step: int, values: dict[str, float]) -> None:
+        """The figures of a step."""
+        self.run.log(values, step=step)
+
+    def close(self) -> None:
+        """Finish the run."""
+        self.run.finish()
+
+
+SINKS: dict[str, Callable[[Config, Path], Sink]] = {
+    "tensorboard": TensorBoardSink,
+    "wandb": WandbSink,
+    "trackio": TrackioSink,
+}
 
 
 def _require(module: str, package: str) -> Any:
@@ -76,19 +113,16 @@ class Metrics:
         self.path = path
         self.sinks: list[Sink] = []
         for name in config.experiment.sinks:
-            if name == "tensorboard":
-                self.sinks.append(TensorBoardSink(config, path.parent))
-            elif name in ("wandb", "trackio"):
-                self.sinks.append(WandbSink(name, config, path.parent))
-            else:
-                raise RunError(f"experiment.sinks: found {name!r}, expected tensorboard, wandb or trackio")
+            if name not in SINKS:
+                raise RunError(f"experiment.sinks: found {name!r}, expected one of {', '.join(SINKS)}")
+            self.sinks.append(SINKS[name](config, path.parent))
 
     def write(self, step: int, phase: str, values: Record) -> None:
-        """Append one record; nan becomes null."""
+        """Append one record; nan becomes null. Sinks see `<phase>/<split, if any>/<name>`."""
         append_jsonl(self.path, [{"step": step, "phase": phase, **values}])
-        numbers = {
-            f"{phase}/{k}": float(v) for k, v in values.items() if isinstance(v, (int, float)) and math.isfinite(v)
-        }
+        head = f"{phase}/{values['split']}" if "split" in values else phase
+        finite = {k: float(v) for k, v in values.items() if isinstance(v, (int, float)) and math.isfinite(v)}
+        numbers = {f"{head}/{k}": v for k, v in finite.items()}
         for sink in self.sinks:
             sink.log(step, numbers)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +53,16 @@ def write_groups(
         task = group.task
         head: dict[str, Any] = {"root_id": task.root_id, "parent_id": task.parent_id, "direction": str(task.direction)}
         head |= {"born_step": task.born_step, "description": describe(task), "kind": kind(task)}
-        rows += [head | asdict(t) | {"status": str(t.status)} for t in group.trajectories]
+        rows += [head | _row(t) for t in group.trajectories]
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist(rows, SCHEMA), sink, compression="zstd")
     write_atomic(path, sink.getvalue().to_pybytes())
+
+
+def _row(trajectory: Trajectory) -> dict[str, Any]:
+    # Not dataclasses.asdict: it copies every token id, and that takes longer than writing them.
+    turns = [vars(turn) | {"evaluations": [vars(e) for e in turn.evaluations]} for turn in trajectory.turns]
+    return vars(trajectory) | {"turns": turns, "status": str(trajectory.status)}
 
 
 def read_rows(path: Path, columns: list[str] | None = None) -> list[dict[str, Any]]:

@@ -1,0 +1,53 @@
+"""Figures reach metrics.jsonl and every sink, each split under its own name."""
+
+import pytest
+
+from rlanything.config import Config
+from rlanything.runs.folder import RunError
+from rlanything.runs.metrics import Metrics, read_jsonl
+
+
+def write_three(folder, *sinks):
+    config = Config()
+    config.experiment.name, config.experiment.sinks = "a_run", list(sinks)
+    metrics = Metrics(folder / "metrics.jsonl", config)
+    metrics.write(1, "train", {"success_rate": 0.5, "loss": float("nan")})
+    metrics.write(1, "eval", {"split": "seen", "success_rate": 0.25})
+    metrics.write(1, "eval", {"split": "unseen", "success_rate": 0.125})
+    metrics.close()
+
+
+EXPECTED = {"train/success_rate": 0.5, "eval/seen/success_rate": 0.25, "eval/unseen/success_rate": 0.125}
+
+
+def test_nan_becomes_null_in_the_jsonl(tmp_path):
+    write_three(tmp_path)
+    assert read_jsonl(tmp_path / "metrics.jsonl")[0] == {"step": 1, "phase": "train", "success_rate": 0.5, "loss": None}
+
+
+def test_tensorboard_gets_every_figure(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    write_three(tmp_path, "tensorboard")
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert {tag: events.Scalars(tag)[0].value for tag in events.Tags()["scalars"]} == EXPECTED
+
+
+def test_wandb_gets_every_figure_and_a_resumed_run_keeps_its_id(tmp_path, monkeypatch):
+    from wandb.sdk.internal.datastore import DataStore
+
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    write_three(tmp_path, "wandb")
+    first = (tmp_path / "wandb_id").read_text()
+    write_three(tmp_path, "wandb")
+    assert (tmp_path / "wandb_id").read_text() == first
+    [log] = {p for p in tmp_path.glob("wandb/offline-run-*/*.wandb")}
+    store = DataStore()
+    store.open_for_scan(str(log))
+    content = b"".join(iter(store.scan_data, None))
+    assert all(name.encode() in content for name in EXPECTED)
+
+
+def test_an_unknown_sink_is_refused_with_the_known_ones(tmp_path):
+    with pytest.raises(RunError, match="found 'wandbb', expected one of tensorboard, wandb, trackio"):
+        write_three(tmp_path, "wandbb")
