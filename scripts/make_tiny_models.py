@@ -8,6 +8,7 @@ was seen is copying one token.
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -20,7 +21,7 @@ from transformers.utils.logging import disable_progress_bar
 from rlanything.config import DatasetConfig
 from rlanything.domains.alfworld.domain import AlfworldDomain
 
-# Commands and the fixed parts of the room's answers, longest first where one begins another.
+# Commands, the fixed parts of the room's answers and the judge's reasons, longest first where one begins another.
 PHRASES = [
     *(
         r" ?\\boxed\{(?:1\}|-1\})?",
@@ -55,8 +56,11 @@ PHRASES = [
     ),
     *(r"You are not carrying anything\.", r"nothing\.", "There's nothing special about ", "You turn on the "),
     *("You (?:heat|cool|clean) the ", " using the ", r"Judge the last step\."),
+    *("closer to the goal", "looks at a new place", "does nothing", "no progress", "seen before", "undoes progress"),
+    "makes the task impossible",
 ]
 NAME = "[a-z]+ [0-9]+"  # of a thing or a place
+TOPIC = "[a-z]+:"  # how a demonstrated thought begins: the thing that it is about
 SPECIAL = ["<|endoftext|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]
 TEMPLATE = (
     "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<|end|>{% endfor %}"
@@ -75,7 +79,7 @@ def texts(domain: AlfworldDomain, numbers: dict[str, int]) -> Iterator[str]:
 
 def make_tokenizer(domain: AlfworldDomain, vocab_size: int, numbers: dict[str, int]) -> PreTrainedTokenizerFast:
     """Byte-level BPE over pieces that a pattern cuts out: names, phrases, words, everything else."""
-    pattern = "|".join([*PHRASES, NAME, f" (?={NAME})", " ?[A-Za-z]+", "[0-9]", r"\s", r"[^A-Za-z0-9\s]"])
+    pattern = "|".join([*PHRASES, NAME, f" (?={NAME})", TOPIC, " ?[A-Za-z]+", "[0-9]", r"\s", r"[^A-Za-z0-9\s]"])
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -116,7 +120,33 @@ def make_model(tokenizer: PreTrainedTokenizerFast, hidden: int, layers: int, see
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
-    return Qwen3ForCausalLM(config)
+    model = Qwen3ForCausalLM(config)
+    compose_names(model, tokenizer, seed)
+    return model
+
+
+def compose_names(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, seed: int) -> None:
+    """Start the embedding of "mug 2" as that of " mug" plus that of a 2, and "mug:" as " mug".
+
+    The task says "mug", the thought "mug:" and the room "mug 2": as unrelated vectors they would have to be brought
+    together by training, kind by kind and number by number.
+    """
+    embedding = model.get_input_embeddings().weight
+    random = torch.Generator().manual_seed(seed)
+    numbers: dict[str, torch.Tensor] = {}
+    with torch.no_grad():
+        for token in range(len(tokenizer)):
+            text = tokenizer.decode([token])
+            word = re.match("[a-z]+", text)
+            if word is None:
+                continue
+            kind = embedding[tokenizer.encode(f" {word[0]}")].mean(0)
+            if re.fullmatch(NAME, text):
+                number = text.rpartition(" ")[2]
+                numbers.setdefault(number, INIT_STD * torch.randn(embedding.shape[1], generator=random))
+                embedding[token] = (kind + numbers[number]) / 2**0.5
+            elif re.fullmatch(TOPIC, text):
+                embedding[token] = kind
 
 
 def main() -> None:

@@ -27,22 +27,26 @@ from rlanything.domains.base import Conversation, Message, Observation, Step
 from rlanything.types import Direction, Trajectory, Turn
 
 SEARCH_NOISE = 0.7  # of the explorer's search order: a policy that always searches alike explores too little
-POLICY_ERRORS = 0.1  # share of wrong actions in demonstrations of acting
+POLICY_ERRORS = 0.15  # share of wrong actions in demonstrations of acting
 JUDGE_ERRORS = (0.1, 0.7)  # range of that share in episodes to be judged
 TWO_TEMPLATES = 2  # sentences a goal
 
 
-def wrong_action(explorer: Explorer, rng: random.Random) -> str:
-    """The kind of mistake that an untrained policy makes: a wrong place, a thing that is not there, idling."""
+def wrong_action(explorer: Explorer, rng: random.Random) -> tuple[str, str]:
+    """(thought, command) of a mistake that a small policy makes: a thing that is not there, a wrong place, idling.
+
+    The thought fits the mistake: after "mug: take" and no mug, what follows has to be seen to be learned.
+    """
     here = explorer.here or rng.choice(explorer.receptacles)
+    wanted = explorer.object_type
     draw = rng.random()
-    if draw < 0.4:
-        return f"go to {rng.choice([here, rng.choice(explorer.receptacles)])}"
-    if draw < 0.7:
-        return f"take {explorer.object_type} {rng.randint(1, 3)} from {here}"
-    if draw < 0.85:
-        return f"open {here}"
-    return rng.choice(["look", "inventory", f"examine {here}"])
+    if draw < 0.45:
+        return f"{wanted}: take", f"take {wanted} {rng.randint(1, 3)} from {here}"
+    if draw < 0.75:
+        return f"{wanted}: find", f"go to {rng.choice([here, rng.choice(explorer.receptacles)])}"
+    if draw < 0.9:
+        return f"{wanted}: find", f"open {here}"
+    return f"{wanted}: find", rng.choice(["look", "inventory", f"examine {here}"])
 
 
 def act_demonstration(
@@ -58,7 +62,7 @@ def act_demonstration(
     for _ in range(max_step):
         thought, command = explorer.act()
         right = rng.random() >= POLICY_ERRORS
-        command = command if right else wrong_action(explorer, rng)
+        thought, command = (thought, command) if right else wrong_action(explorer, rng)
         messages.append(user_message(first, steps, "append_only", show_actions))
         messages.append({"role": "assistant", "content": action_response(thought, command)})
         trained += [False, right]
@@ -81,7 +85,7 @@ def judge_demonstrations(
     errors = rng.uniform(*JUDGE_ERRORS)
     for i in range(max_step):
         _, command = explorer.act()
-        command = command if rng.random() >= errors else wrong_action(explorer, rng)
+        command = command if rng.random() >= errors else wrong_action(explorer, rng)[1]
         feedback, won = episode.step(command)
         explorer.observe(command, feedback)
         label, reason = progress.step(command, feedback)

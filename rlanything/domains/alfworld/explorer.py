@@ -70,9 +70,12 @@ class Explorer:
         return {t: (prior[wanted][t] / total + 0.01) / n * math.exp(rng.gauss(0, noise)) for t, n in number.items()}
 
     def act(self) -> tuple[str, str]:
-        """(thought, command): the thought names what is sought or done."""
+        """(thought, command): the thought names the thing first, then what is to be done with it.
+
+        In that order a small model has the thing in hand, so to speak, when it decides whether it sees one here.
+        """
         if self.beside is not None:
-            return f"look at {type_of(self.beside)}", f"examine {self.beside}"
+            return f"{type_of(self.beside)}: look", f"examine {self.beside}"
         if self.held is None:
             return self._fetch(self.object_type, "take")
         if self.goal.kind is GoalKind.LOOK:
@@ -80,11 +83,11 @@ class Explorer:
         if self.goal.kind in _APPLIANCE and not self.prepared:
             verb, appliance = _APPLIANCE[self.goal.kind]
             if self.here and type_of(self.here) == appliance:
-                return f"{verb} {self.object_type}", f"{verb} {self.held} with {self.here}"
-            return f"{verb} {self.object_type}", f"go to {self._first(appliance)}"
+                return f"{self.object_type}: {verb}", f"{verb} {self.held} with {self.here}"
+            return f"{self.object_type}: {verb}", f"go to {self._first(appliance)}"
         if self.target is None:
             self.target = self._first(self.receptacle_type)
-        thought = f"put {self.object_type}"
+        thought = f"{self.object_type}: put"
         if self.here != self.target:
             return thought, f"go to {self.target}"
         return thought, f"open {self.here}" if self.closed else f"move {self.held} to {self.here}"
@@ -98,17 +101,17 @@ class Explorer:
         if found:
             _, item, receptacle = min(found)
             if receptacle != self.here:
-                return f"{verb} {wanted}", f"go to {receptacle}"
-            return f"{verb} {wanted}", f"take {item} from {receptacle}" if verb == "take" else f"use {item}"
+                return f"{wanted}: {verb}", f"go to {receptacle}"
+            return f"{wanted}: {verb}", f"take {item} from {receptacle}" if verb == "take" else f"use {item}"
         if self.closed and self.here not in self.contents:
-            return f"find {wanted}", f"open {self.here}"
+            return f"{wanted}: find", f"open {self.here}"
         unseen = [r for r in self.receptacles if r not in self.visited]
         if not unseen:
             self.visited.clear()
             unseen = self.receptacles
         weights = self.weights[wanted]
         best = max(unseen, key=lambda r: (weights[type_of(r)], -int(r.rpartition(" ")[2])))
-        return f"find {wanted}", f"go to {best}"
+        return f"{wanted}: find", f"go to {best}"
 
     def _first(self, wanted: str) -> str:
         """The receptacle of a type with the lowest number, but where one of two things lies already: that one."""
