@@ -1,5 +1,5 @@
 PYTHON := .venv/bin/python
-CACHE := cache/quickstart
+SEED := 0
 
 .PHONY: help setup setup-test quickstart test lint clean
 
@@ -16,7 +16,7 @@ setup-test:
 	@scripts/setup.sh test
 
 quickstart: setup
-	@$(PYTHON) scripts/quickstart.py
+	@$(PYTHON) scripts/quickstart.py --seed $(SEED)
 
 test: setup-test
 	@$(PYTHON) -m pytest

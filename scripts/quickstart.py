@@ -2,37 +2,53 @@
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 CACHE = Path("cache/quickstart")
+CONFIGS = "configs/quickstart"
+ROLES = ("policy", "reward", "rewriter")
 GAMES = {"--train": "2400", "--eval": "160", "--seed": "1"}
 
 
-def stages(overrides: list[str]) -> list[tuple[str, list[str]]]:
-    """(what it is, command) of each stage; each does nothing where its result is up to date."""
-    games, tiny, configs = str(CACHE / "games"), str(CACHE / "tiny"), "configs/quickstart"
+def stages(seed: int, overrides: list[str]) -> list[tuple[str, list[str]]]:
+    """(what it is, command) of each stage; each does nothing where its result is up to date.
+
+    Seed 0 uses the configurations as they stand; another seed gives models and run names of its own, on the same games.
+    """
+    games, own = str(CACHE / "games"), f"_{seed}" if seed else ""
+    tiny = f"{CACHE}/tiny{own}"
+    make_games = ["scripts/generate_games.py", "--out", games, *(x for kv in GAMES.items() for x in kv)]
+    make_model = ["scripts/make_tiny_models.py", "--games", games, "--out", tiny, "--seed", str(seed)]
     warm_starts = [
-        (f"warm start of the {role}", ["-m", "rlanything.sft", f"config={configs}/sft_{role}.yaml"])
-        for role in ("policy", "reward", "rewriter")
-    ]
-    return [
         (
-            "generating ALFWorld games",
-            ["scripts/generate_games.py", "--out", games, *(x for kv in GAMES.items() for x in kv)],
-        ),
-        ("making a tiny model", ["scripts/make_tiny_models.py", "--games", games, "--out", tiny]),
+            f"warm start of the {role}",
+            ["-m", "rlanything.sft", f"config={CONFIGS}/sft_{role}.yaml"]
+            + [f"seed={seed}", f"model.path={tiny}", f"output={CACHE}/{role}{own}"],
+        )
+        for role in ROLES
+    ]
+    loop = ["alfworld_rl.py", f"config={CONFIGS}/alfworld.yaml", f"experiment.seed={seed}"]
+    loop += [f"experiment.name=quickstart{own}", *(f"model.{role}.path={CACHE}/{role}{own}" for role in ROLES)]
+    return [
+        ("generating ALFWorld games", make_games),
+        ("making a tiny model", make_model),
         *warm_starts,
-        ("the closed loop", ["alfworld_rl.py", f"config={configs}/alfworld.yaml", *overrides]),
+        ("the closed loop", [*loop, *overrides]),
     ]
 
 
 def main() -> None:
-    """Run the stages in order; the command line's key=value pairs go to the closed loop."""
+    """Run the stages in order."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=0, help="of models, warm starts and loop (default 0)")
+    parser.add_argument("overrides", nargs="*", help="key=value pairs for the closed loop")
+    args = parser.parse_args()
     started = time.perf_counter()
-    for what, command in stages(sys.argv[1:]):
+    for what, command in stages(args.seed, args.overrides):
         print(f"[{time.perf_counter() - started:5.0f} s] {what}", flush=True)
         result = subprocess.run([sys.executable, *command], check=False)
         if result.returncode:
