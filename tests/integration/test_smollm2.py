@@ -1,0 +1,56 @@
+"""A real pretrained model, its own tokenizer and chat template, through one whole step of the loop on both engines."""
+
+import math
+import sys
+from pathlib import Path
+from subprocess import run
+
+import pytest
+from runs_helpers import small_config
+
+from rlanything.runs.metrics import read_jsonl
+from rlanything.runs.store import read_rows
+from rlanything.train import train
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def smollm2() -> Path:
+    """Folder of SmolLM2-135M-Instruct, fetched once."""
+    root = Path(__file__).parents[2]
+    folder = root / "cache/smollm2"
+    if not (folder / "config.json").is_file():
+        run([sys.executable, str(root / "scripts/fetch_smollm2.py"), "--out", str(folder)], check=True)
+    return folder
+
+
+@pytest.mark.parametrize("engine", ["transformers", "vllm"])
+def test_smollm2_takes_one_whole_step(world, smollm2, tmp_path, engine):
+    config = small_config(world.games, smollm2, tmp_path, "smollm2", engine)
+    config.experiment.total_step, config.experiment.num_thread = 1, 2
+    config.dataset.prompt, config.dataset.show_actions = "full", "all"
+    config.rollout.num_trial, config.rollout.num_rollout_per_trial, config.rollout.max_interaction_step = 1, 2, 3
+    config.rollout.max_response_tokens = config.reward.max_response_tokens = 48
+    config.adaptation.num_try = 1
+    config.evaluation.splits = []
+    for role in ("policy", "reward", "rewriter"):
+        getattr(config.engine, role).max_model_len = 4096
+        getattr(config.engine, role).kv_cache_gb = 0.5
+    for role in ("policy", "reward"):
+        learner = getattr(config.training, role)
+        learner.lr, learner.num_update, learner.micro_batch_tokens = 1e-6, 1, 4096
+    train(config)
+
+    [record] = read_jsonl(tmp_path / "smollm2/metrics.jsonl")
+    rows = read_rows(tmp_path / "smollm2/rollouts/step_000001.parquet")
+    turns = [turn for row in rows for turn in row["turns"]]
+    assert len(rows) == 2 and len(turns) == 6 and all(len(t["evaluations"]) == 2 for t in turns)
+    words = " ".join(t["text"] for t in turns).split()
+    assert len(set(words)) > 20, "an instruct model says something"
+    # The engine samples what the learner trains: the same numbers, from the same weights, token for token.
+    assert record["policy/logprob_abs_diff"] < 1e-3
+    if record["policy/samples"]:
+        assert record["policy/num_update"] == 1 and math.isfinite(record["policy/loss"])
+    if record["reward/samples"]:
+        assert record["reward/num_update"] == 1 and record["reward/logprob_abs_diff"] < 1e-3
