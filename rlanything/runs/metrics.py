@@ -9,6 +9,7 @@ import importlib
 import json
 import math
 import os
+import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -56,7 +57,7 @@ class WandbSink:
         wandb = _require("wandb", "wandb")
         known = folder / "wandb_id"  # a resumed run goes on in the same place
         if not known.exists():
-            write_atomic(known, wandb.util.generate_id())
+            write_atomic(known, secrets.token_hex(8))
         self.run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", PROJECT),
             name=config.experiment.name,
