@@ -8,6 +8,7 @@ from rlanything.config import EngineConfig, ModelConfig
 from rlanything.engines.base import Engine, EngineError
 
 KINDS = ("vllm", "transformers")
+TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "tekken.json")  # one of them holds a tokenizer, by its library
 
 
 def make_engine(model: ModelConfig, config: EngineConfig, seed: int, log_path: Path) -> Engine:
@@ -36,6 +37,9 @@ def _check_model(model: ModelConfig) -> None:
     looks_local = folder.is_absolute() or model.path.startswith((".", "~")) or model.path.count("/") > 1
     if looks_local and not folder.is_dir():
         raise EngineError(f"model.path={model.path!r} is no folder: make or download the model, or correct it")
+    if folder.is_dir() and not any(next(folder.glob(p), None) for p in TOKENIZER_FILES):
+        # transformers would make an empty tokenizer from config.json's model_type, and say nothing.
+        raise EngineError(f"model.path={model.path!r} has no tokenizer, expected tokenizer.json beside config.json")
     try:
         tokenizer = AutoTokenizer.from_pretrained(model.path, trust_remote_code=model.trust_remote_code)
     except (OSError, ValueError) as error:

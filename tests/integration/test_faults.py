@@ -112,7 +112,7 @@ def test_a_game_that_cannot_be_won_is_named(world, tmp_path):
     [game] = generate_games("train", 1, seed=5)
     data = game.data | {"pddl_problem": game.data["pddl_problem"].replace("(pickupable ", "(moveable ")}
     shutil.copytree(world.games, tmp_path / "games")
-    write_packed(tmp_path / "games/train.jsonl.xz", [type(game)(game.path, data, game.traj, game.anns)])
+    write_packed(tmp_path / "games/train.jsonl.xz", [type(game)(game.path, data, game.traj, game.annotations)])
     config = small_config(tmp_path / "games", world.model, tmp_path, "run")
     assert_clear(run_broken(config, tmp_path, ""), game.path, "cannot be won", "remove it")
 
