@@ -87,6 +87,7 @@ class RolloutConfig:
     num_trial: int = 16  # tasks a step
     num_rollout_per_trial: int = 8  # episodes a task (k)
     max_interaction_step: int = 40  # turns an episode
+    max_invalid_in_row: int = 0  # so many invalid actions in a row end a training episode as truncated; 0: never
     max_response_tokens: int = 512
     temperature: float = 1.0
     top_p: float = 1.0
@@ -110,6 +111,7 @@ class RewardConfig:
     advantage: str = "step_index"  # step_index | step_index_absorbing | separate | trajectory
     policy_band: list[float] = field(default_factory=lambda: [0.125, 0.875])  # accuracies that train the policy
     reward_band: list[float] = field(default_factory=lambda: [0.2, 0.8])  # accuracies that train the RM
+    consistency: str = "feedback"  # votes agree with R itself (feedback), or with R against the task's mean (relative)
     group: str = "step"  # baseline of the consistency feedback: step | task
     unparsable_reward: float = -3.0  # feedback of an evaluation without a score, before the z-score; below any vote
 
@@ -189,6 +191,7 @@ _CHOICES = {
     "dataset.show_actions": ("all", "here", "none"),
     "rollout.history": ("append_only", "paper"),
     "reward.advantage": ("step_index", "step_index_absorbing", "separate", "trajectory"),
+    "reward.consistency": ("feedback", "relative"),
     "reward.group": ("step", "task"),
     "training.{learner}.schedule": ("constant", "linear", "cosine"),
     "training.{learner}.kl_reference": ("initial", "previous"),

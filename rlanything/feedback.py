@@ -89,14 +89,17 @@ def _step_index_absorbing(trajectories: list[Trajectory], config: RewardConfig) 
 
 
 def _separate(trajectories: list[Trajectory], config: RewardConfig) -> None:
-    """Outcome standardised over the episodes, step signal over the step index, added with lambda."""
-    outcomes = config.outcome_weight * standardise([t.outcome for t in trajectories])
+    """Outcome and step signal each standardised over the episodes that reached the same step index, then added.
+
+    Each counts by its weight, whatever its spread. Where only failures are left the outcome's part is 0: standardised
+    over all episodes it would push down every token of their long tails, and unlikely tokens would gain by it.
+    """
     for i in range(_longest(trajectories)):
-        reached = [(t.turns[i], o) for t, o in zip(trajectories, outcomes, strict=True) if i < len(t.turns)]
-        parts = [(turn, o) for turn, o in reached if turn.reward is not None]
-        signals = standardise([step_signal(turn) or 0.0 for turn, _ in parts])
-        for (turn, outcome), signal in zip(parts, signals, strict=True):
-            turn.advantage = float(outcome + config.step_weight * signal)
+        parts = [(t.outcome, t.turns[i]) for t in trajectories if i < len(t.turns) and t.turns[i].reward is not None]
+        outcomes = standardise([outcome for outcome, _ in parts])
+        signals = standardise([step_signal(turn) or 0.0 for _, turn in parts])
+        for (_, turn), outcome, signal in zip(parts, outcomes, signals, strict=True):
+            turn.advantage = float(config.outcome_weight * outcome + config.step_weight * signal)
 
 
 def _trajectory(trajectories: list[Trajectory], config: RewardConfig) -> None:
@@ -119,18 +122,25 @@ def _longest(trajectories: Iterable[Trajectory]) -> int:
 
 
 def assign_reward_advantages(group: Group, config: RewardConfig) -> None:
-    """Consistency feedback R_i * S_ij of every evaluation, z-scored over its step or over the task.
+    """Consistency feedback of every evaluation, z-scored over its step or over the task: R_i * S_ij (the paper), or
+    (R_i - mean R of the task) * S_ij where `consistency` is relative.
+
+    Where most episodes fail R is mostly negative, "-1" agrees with it whatever the step was like, and a baseline does
+    not help, for it is the same for both scores: the reward model ends by saying nothing else. Relative to the task's
+    mean, "-1" agrees with the worse steps and "+1" with the better ones.
 
     Needs the rewards that `assign_policy_advantages` filled. An evaluation without a score gets the fixed
     `unparsable_reward` instead, whatever R_i is, so that it can never reward or spoil a vote.
     """
     pools = []
+    rewards = [turn.reward for t in group.valid for turn in t.turns if turn.reward is not None]
+    middle = sum(rewards) / len(rewards) if rewards and config.consistency == "relative" else 0.0
     for trajectory in group.valid:
         for turn in trajectory.turns:
             for evaluation in turn.evaluations:
                 scored = evaluation.score is not None and turn.reward is not None
                 evaluation.reward = (
-                    (turn.reward or 0.0) * (evaluation.score or 0) if scored else config.unparsable_reward
+                    ((turn.reward or 0.0) - middle) * (evaluation.score or 0) if scored else config.unparsable_reward
                 )
             pools.append(turn.evaluations)
     if config.group == "task":

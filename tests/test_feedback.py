@@ -100,6 +100,13 @@ def test_separate_adds_standardised_outcome_and_step_signal():
     assert advantages(g) == [[pytest.approx(0.5)], [pytest.approx(-0.5)]]
 
 
+def test_separate_gives_the_outcome_no_say_where_only_failures_are_left():
+    # Index 1: two failures; outcomes have no spread there, signals 1, -1 -> z +1, -1, weighted by 0.5.
+    g = group(trajectory(1, [(1,)]), trajectory(-1, [(1,), (1,)]), trajectory(-1, [(1,), (-1,)]))
+    assign_policy_advantages(g, RewardConfig(advantage="separate", step_weight=0.5))
+    assert [a[1] for a in advantages(g)[1:]] == [pytest.approx(0.5), pytest.approx(-0.5)]
+
+
 def test_trajectory_rule_gives_every_turn_the_outcome_alone():
     g = group(trajectory(1, [(-1,), (-1,)]), trajectory(-1, [(1,)]), trajectory(-1, [(1,)]))
     assign_policy_advantages(g, RewardConfig(advantage="trajectory"))
@@ -124,6 +131,19 @@ def test_consistency_feedback_per_task_keeps_unanimous_steps():
     assign_reward_advantages(g, RewardConfig(group="task"))  # rewards 2, 2, 0, 0
     got = [[e.advantage for e in t.turns[0].evaluations] for t in g.trajectories]
     assert got == [[1.0, 1.0], [-1.0, -1.0]]
+
+
+def test_relative_consistency_rewards_votes_that_tell_better_steps_from_worse_ones():
+    # R = -1/2 and -3/2, mean -1: relative +1/2 and -1/2. The better step of a failure earns "+1" what "-1" loses.
+    g = group(trajectory(-1, [(1, -1), (-1, -1)]))
+    config = RewardConfig(step_weight=0.5, consistency="relative", group="task")
+    assign_policy_advantages(g, config)
+    assert rewards(g) == [[-1.0, -1.5]]
+    assign_reward_advantages(g, config)
+    got = [[e.reward for e in turn.evaluations] for turn in g.trajectories[0].turns]
+    assert got == [[pytest.approx(0.25), pytest.approx(-0.25)], [pytest.approx(0.25)] * 2]
+    assign_reward_advantages(g, RewardConfig(step_weight=0.5))  # the paper's: "-1" always agrees with a failure
+    assert [[e.reward for e in turn.evaluations] for turn in g.trajectories[0].turns] == [[-1.0, 1.0], [1.5, 1.5]]
 
 
 def test_an_unparsable_evaluation_gets_its_fixed_penalty_whatever_the_outcome():
