@@ -11,7 +11,7 @@ from rlanything.config import DatasetConfig
 from rlanything.domains.alfworld.domain import AlfworldDomain
 from rlanything.domains.alfworld.env import SimulatorEnv
 from rlanything.domains.alfworld.explorer import Explorer, make_prior
-from rlanything.domains.alfworld.game import read_game
+from rlanything.domains.alfworld.game import load_packed, read_game
 from rlanything.domains.alfworld.model import GoalKind
 from rlanything.domains.alfworld.planner import plan
 from rlanything.domains.alfworld.prompts import parse_action, parse_score
@@ -226,3 +226,19 @@ def test_missing_games_and_corrupt_files_are_named(tmp_path, monkeypatch):
     (folder / "game.tw-pddl").write_text(json.dumps({"grammar": "x"}))
     with pytest.raises(TaskError, match="game.tw-pddl: not a game"):
         AlfworldDomain(DatasetConfig(path=str(tmp_path)), "test", 20).tasks("train")
+
+
+def test_games_that_alfworld_itself_leaves_out_are_left_out(world, tmp_path):
+    game = next(load_packed(world.games / "train.jsonl.xz"))
+    for name, solvable in (
+        ("pick-Mug-1", True),
+        ("pick-Mug-movable-1", True),
+        ("pick-MugSliced-1", True),
+        ("b", False),
+    ):
+        folder = tmp_path / "json_2.1.1" / "train" / name / "trial"
+        folder.mkdir(parents=True)
+        (folder / "game.tw-pddl").write_text(json.dumps(game.data | {"solvable": solvable}))
+        (folder / "traj_data.json").write_text(json.dumps(game.traj))
+    tasks = AlfworldDomain(DatasetConfig(path=str(tmp_path)), "test", 20).tasks("train")
+    assert [t.id for t in tasks] == ["train/pick-Mug-1/trial"]
