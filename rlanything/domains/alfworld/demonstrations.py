@@ -33,17 +33,19 @@ TWO_TEMPLATES = 2  # sentences a goal
 
 
 def wrong_action(explorer: Explorer, rng: random.Random) -> tuple[str, str]:
-    """(thought, command) of a mistake that a small policy makes: a thing that is not there, a wrong place, idling.
+    """(thought, command) of a mistake that a small policy makes: a thing that is not there, a known place, idling.
 
-    The thought fits the mistake: after "mug: take" and no mug, what follows has to be seen to be learned.
+    The thought fits the mistake: after "mug: take" and no mug, what follows has to be seen to be learned. And a reward
+    model that has not seen wandering between known places takes it for search, and teaches the policy to wander.
     """
     here = explorer.here or rng.choice(explorer.receptacles)
     wanted = explorer.object_type
     draw = rng.random()
-    if draw < 0.45:
+    if draw < 0.35:
         return f"{wanted}: take", f"take {wanted} {rng.randint(1, 3)} from {here}"
-    if draw < 0.75:
-        return f"{wanted}: find", f"go to {rng.choice([here, rng.choice(explorer.receptacles)])}"
+    if draw < 0.8:
+        known = rng.choice(sorted(explorer.visited) or explorer.receptacles)
+        return f"{wanted}: find", f"go to {rng.choice([here, known, known, rng.choice(explorer.receptacles)])}"
     if draw < 0.9:
         return f"{wanted}: find", f"open {here}"
     return f"{wanted}: find", rng.choice(["look", "inventory", f"examine {here}"])
