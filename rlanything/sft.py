@@ -45,7 +45,7 @@ from rlanything.rollout import request_seed
 from rlanything.runs.progress import Progress
 from rlanything.types import Direction, Sample
 
-VERSION = 1  # part of the cache's digest: raise it when demonstrations or training change
+SOURCES = ("sft.py", "domains/**/*.py", "learner/*.py")  # code that the result depends on, below the package
 
 
 @dataclass
@@ -106,10 +106,10 @@ def read_conversations(path: Path) -> Iterator[Conversation]:
 
 
 def digest(config: SftConfig) -> str:
-    """A digest of all that the result depends on: settings, the model's files, the data's files."""
-    hashed = hashlib.sha256(
-        json.dumps([VERSION, asdict(replace(config, output="", num_thread=0))], sort_keys=True).encode()
-    )
+    """A digest of all that the result depends on: settings, code, the model's files, the data's files."""
+    hashed = hashlib.sha256(json.dumps(asdict(replace(config, output="", num_thread=0)), sort_keys=True).encode())
+    for source in sorted(p for pattern in SOURCES for p in Path(__file__).parent.glob(pattern)):
+        hashed.update(source.read_bytes())
     folders = [Path(config.model.path), Path(config.data) if config.data else Path(config.dataset.path)]
     for folder in folders:
         files = [folder] if folder.is_file() else sorted(p for p in folder.glob("*") if p.is_file())
