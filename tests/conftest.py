@@ -44,7 +44,7 @@ def world(tmp_path_factory) -> World:
     config = LearnerConfig(lr=1e-2, num_update=1, dtype="float32", micro_batch_tokens=2048)
     learner = Learner(ModelConfig(str(root / "untrained")), config, 0, log_path=root / "learner.log")
     streams = [domain.demonstrations(role, "train", 0) for role in ("policy", "reward", "rewriter")]
-    for _ in range(60):
+    for _ in range(90):
         learner.update_supervised([encode(chat, c) for s in streams for c in islice(s, 8)])
     learner.export(model)
     learner.close()

@@ -80,9 +80,9 @@ def test_the_same_seed_plays_the_same_episodes_and_rollouts_differ(domain, model
 
 
 def test_unparsable_output_is_an_invalid_action_and_never_the_first_one(domain, model):
-    group = play(domain, model, SHORT)
+    group = play(domain, model, RolloutConfig(max_interaction_step=3, max_response_tokens=2))
     turns = [t for tr in group.trajectories for t in tr.turns if t.action is None]
-    assert turns, "an untrained model should babble"
+    assert turns, "two tokens are too few for a command"
     assert all(t.parse_error and t.invalid and t.observation == "Nothing happens." for t in turns)
 
 
