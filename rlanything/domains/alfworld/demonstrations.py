@@ -28,7 +28,8 @@ from rlanything.types import Direction, Trajectory, Turn
 
 SEARCH_NOISE = 0.7  # of the explorer's search order: a policy that always searches alike explores too little
 POLICY_ERRORS = 0.15  # share of wrong actions in demonstrations of acting
-JUDGE_ERRORS = (0.1, 0.7)  # range of that share in episodes to be judged
+JUDGE_ERRORS = (0.1, 0.6)  # range of that share in episodes to be judged
+JUDGE_LAPSES = (0.0, 0.8)  # range of the explorer's lapses there: a small policy overlooks, forgets and wanders
 TWO_TEMPLATES = 2  # sentences a goal
 
 
@@ -82,7 +83,8 @@ def judge_demonstrations(
     """The judgements of every step of one episode; they share the transcript, hence the key."""
     episode = Episode(game)
     trajectory = Trajectory(game.source, 0, episode.reset())
-    explorer = Explorer(game.goal, trajectory.first_observation, prior, rng, SEARCH_NOISE)
+    lapse = rng.uniform(*JUDGE_LAPSES)
+    explorer = Explorer(game.goal, trajectory.first_observation, prior, rng, SEARCH_NOISE, lapse)
     progress = Progress(episode)
     errors = rng.uniform(*JUDGE_ERRORS)
     for i in range(max_step):

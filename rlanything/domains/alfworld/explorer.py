@@ -45,8 +45,18 @@ def make_prior(games: Iterable[Game]) -> Prior:
 class Explorer:
     """One episode's demonstrator: `act` says what to do next, `observe` takes in the answer."""
 
-    def __init__(self, goal: Goal, first_observation: str, prior: Prior, rng: random.Random, noise: float) -> None:
-        """`noise` is the standard deviation of the log-weights that the search order is drawn from."""
+    def __init__(
+        self,
+        goal: Goal,
+        first_observation: str,
+        prior: Prior,
+        rng: random.Random,
+        noise: float,
+        lapse: float = 0.0,
+    ) -> None:
+        """`noise` is the standard deviation of the log-weights that the search order is drawn from; `lapse` the share
+        of moments in which it overlooks what it sees, or forgets where it has been."""
+        self.rng, self.lapse = rng, lapse
         self.goal = goal
         self.object_type = goal.object_type.lower()
         self.receptacle_type = (goal.receptacle_type or "").lower()
@@ -106,12 +116,17 @@ class Explorer:
         if self.closed and self.here not in self.contents:
             return f"{wanted}: find", f"open {self.here}"
         unseen = [r for r in self.receptacles if r not in self.visited]
+        if self._lapses():
+            return f"{wanted}: find", f"go to {self.rng.choice(sorted(self.visited) or self.receptacles)}"
         if not unseen:
             self.visited.clear()
             unseen = self.receptacles
         weights = self.weights[wanted]
         best = max(unseen, key=lambda r: (weights[type_of(r)], -int(r.rpartition(" ")[2])))
         return f"{wanted}: find", f"go to {best}"
+
+    def _lapses(self) -> bool:
+        return self.lapse > 0 and self.rng.random() < self.lapse
 
     def _first(self, wanted: str) -> str:
         """The receptacle of a type with the lowest number, but where one of two things lies already: that one."""
@@ -135,7 +150,13 @@ class Explorer:
             self.closed = "is closed." in feedback
         elif verb in ("open", "close"):
             self.closed = verb == "close"
-        if self.here and (arrived or verb in ("open", "examine")) and not self.closed and "you see" in feedback:
+        if (
+            self.here
+            and (arrived or verb in ("open", "examine"))
+            and not self.closed
+            and "you see" in feedback
+            and not self._lapses()
+        ):
             self.contents[self.here] = _SEEN.findall(feedback.split("you see", 1)[-1])
         self._handle(command)
 
