@@ -131,7 +131,7 @@ class AlfworldDomain:
         move_game(waiting / task.payload["folder"], waiting, self.adapted / "syn_train" if accepted else None)
 
     def _parse(self, source: str) -> Game:
-        return parse_game(self.library.data(source), source)
+        return parse_game(self.library.files(source)[0], source)
 
     def _task_game(self, task: Task) -> Game:
         game = self._game(task.payload["source"])

@@ -115,9 +115,9 @@ class Explorer:
             return f"{wanted}: {verb}", f"take {item} from {receptacle}" if verb == "take" else f"use {item}"
         if self.closed and self.here not in self.contents:
             return f"{wanted}: find", f"open {self.here}"
-        unseen = [r for r in self.receptacles if r not in self.visited]
         if self._lapses():
             return f"{wanted}: find", f"go to {self.rng.choice(sorted(self.visited) or self.receptacles)}"
+        unseen = [r for r in self.receptacles if r not in self.visited]
         if not unseen:
             self.visited.clear()
             unseen = self.receptacles

@@ -54,10 +54,6 @@ class GameLibrary:
             self._splits[split] = list(found)
         return {source: self._entries[source] for source in self._splits[split]}
 
-    def data(self, source: str) -> dict[str, Any]:
-        """The content of a game's game.tw-pddl."""
-        return self._entries[source].read()[0]
-
     def files(self, source: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """The content of a game's game.tw-pddl and traj_data.json."""
         return self._entries[source].read()
