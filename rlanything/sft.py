@@ -45,7 +45,7 @@ from rlanything.rollout import request_seed
 from rlanything.runs.progress import Progress
 from rlanything.types import Direction, Sample
 
-SOURCES = ("sft.py", "domains/**/*.py", "learner/*.py")  # code that the result depends on, below the package
+SOURCES = ("sft.py", "chat.py", "domains/**/*.py", "learner/*.py")  # code that the result depends on, below the package
 
 
 @dataclass
