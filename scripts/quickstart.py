@@ -1,4 +1,7 @@
-"""From nothing to a report: games, tiny models, their warm starts, the closed loop. Finished parts are kept."""
+"""From nothing to a report: games, a tiny model, three warm starts of it, the closed loop.
+
+Games and tiny model are made anew, byte for byte the same, in seconds; warm starts and loop keep what they finished.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ GAMES = {"--train": "2400", "--eval": "160", "--seed": "1"}
 
 
 def stages(seed: int, overrides: list[str]) -> list[tuple[str, list[str]]]:
-    """(what it is, command) of each stage; each does nothing where its result is up to date.
+    """(what it is, command) of each stage.
 
     Seed 0 uses the configurations as they stand; another seed gives models and run names of its own, on the same games.
     """

@@ -49,7 +49,8 @@ def save(root: Path, step: int, learners: Mapping[str, Saveable], state: dict[st
     except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors have their own for a full disk
         shutil.rmtree(temporary, ignore_errors=True)
         raise RunError(
-            f"{final}: the checkpoint could not be written ({error}); free space, then run the same command again"
+            f"{final}: the checkpoint could not be written ({type(error).__name__}: {error}); where the disk "
+            "is full free space, then run the same command again"
         ) from error
     for old in _complete(root)[:-keep]:
         shutil.rmtree(old, ignore_errors=True)
