@@ -22,7 +22,7 @@ from rlanything.domains.alfworld.prompts import (
 )
 from rlanything.domains.alfworld.rooms import facts_of, goals_of
 from rlanything.domains.alfworld.sentences import write_sentence
-from rlanything.domains.alfworld.simulator import Episode
+from rlanything.domains.alfworld.simulator import NOTHING_HAPPENS, Episode
 from rlanything.domains.base import Conversation, Message, Observation, Step
 from rlanything.types import Direction, Trajectory, Turn
 
@@ -30,6 +30,7 @@ SEARCH_NOISE = 0.7  # of the explorer's search order: a policy that always searc
 POLICY_ERRORS = 0.15  # share of wrong actions in demonstrations of acting
 JUDGE_ERRORS = (0.1, 0.6)  # range of that share in episodes to be judged
 JUDGE_LAPSES = (0.0, 0.8)  # range of the explorer's lapses there: a small policy overlooks, forgets and wanders
+JUDGE_NOTHING = 0.25  # share of the steps that did nothing that are judged: the easiest half of an episode else
 TWO_TEMPLATES = 2  # sentences a goal
 
 
@@ -77,6 +78,20 @@ def act_demonstration(
     return None
 
 
+def stray_action(explorer: Explorer, taken: Sequence[str], admissible: Sequence[str], rng: random.Random) -> str:
+    """A command that an agent under training may come to: a mistake as above, one of its own over again, any other.
+
+    What the reward model was never shown it may take for progress, and then the policy soon does little else.
+    """
+    draw = rng.random()
+    if draw < 0.4:
+        return wrong_action(explorer, rng)[1]
+    if draw < 0.7 and taken:
+        return rng.choice(taken)
+    verb = rng.choice(sorted({command.split()[0] for command in admissible} - {"help"}))  # nearly all would be "go"
+    return rng.choice([command for command in admissible if command.startswith(verb)])
+
+
 def judge_demonstrations(
     game: Game, prior: Prior, rng: random.Random, max_step: int, style: str
 ) -> Iterator[Conversation]:
@@ -87,13 +102,18 @@ def judge_demonstrations(
     explorer = Explorer(game.goal, trajectory.first_observation, prior, rng, SEARCH_NOISE, lapse)
     progress = Progress(episode)
     errors = rng.uniform(*JUDGE_ERRORS)
+    taken: list[str] = []
     for i in range(max_step):
         _, command = explorer.act()
-        command = command if rng.random() >= errors else wrong_action(explorer, rng)[1]
+        if rng.random() < errors:
+            command = stray_action(explorer, taken, episode.admissible, rng)
+        taken.append(command)
         feedback, won = episode.step(command)
         explorer.observe(command, feedback)
         label, reason = progress.step(command, feedback)
         trajectory.turns.append(Turn([], [], [], "", command, feedback))
+        if feedback == NOTHING_HAPPENS and rng.random() >= JUDGE_NOTHING:
+            continue
         answer: Message = {"role": "assistant", "content": score_response(reason, label)}
         messages = [*judge_messages(trajectory, i, style), answer]
         yield Conversation(messages, [False] * (len(messages) - 1) + [True], key=game.source)

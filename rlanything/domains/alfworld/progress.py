@@ -1,8 +1,9 @@
 """Was a step progress? The planner's word, which credits honest exploration.
 
 The planner knows where everything is, so to it a look into an empty drawer is worth nothing. An agent that does not
-know must look: a first visit counts as progress while nothing that is sought has been seen, provided that it leaves
-the plan no longer. The labels measure the reward model; no update ever reads them.
+know must look: while nothing that is sought has been seen, to go or look where it has not been is progress and to go
+where it has been is none, whatever lies hidden there. So a label never depends on what no transcript can show. The
+labels measure the reward model; no update ever reads them.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ class Progress:
             return -1, "does nothing"
         if self.remaining is None:
             return -1, "makes the task impossible"
+        if sought and not known and command.startswith(("go to ", "open ")):
+            return (1, "looks at a new place") if new else (-1, "seen before")
         effect = label(before, self.remaining)
         if effect is StepLabel.SHORTENS:
             return 1, "closer to the goal"
         if effect is StepLabel.LENGTHENS:
             return -1, "undoes progress"
-        if command.startswith(("go to ", "open ")) and new and sought and not known:
-            return 1, "looks at a new place"
         return -1, "seen before" if not new else "no progress"
 
     def _sought(self) -> str | None:
