@@ -23,14 +23,14 @@ def stages(seed: int, overrides: list[str]) -> list[tuple[str, list[str]]]:
     Seed 0 uses the configurations as they stand; another seed gives models and run names of its own, on the same games.
     """
     games, own = str(CACHE / "games"), f"_{seed}" if seed else ""
-    tiny = f"{CACHE}/tiny{own}"
+    tiny, policy = f"{CACHE}/tiny{own}", f"{CACHE}/policy{own}"
     make_games = ["scripts/generate_games.py", "--out", games, *(x for kv in GAMES.items() for x in kv)]
     make_model = ["scripts/make_tiny_models.py", "--games", games, "--out", tiny, "--seed", str(seed)]
     warm_starts = [
         (
             f"warm start of the {role}",
             ["-m", "rlanything.sft", f"config={CONFIGS}/sft_{role}.yaml"]
-            + [f"seed={seed}", f"model.path={tiny}", f"output={CACHE}/{role}{own}"],
+            + [f"seed={seed}", f"model.path={tiny if role == 'policy' else policy}", f"output={CACHE}/{role}{own}"],
         )
         for role in ROLES
     ]
