@@ -22,8 +22,11 @@ EXPECTED = (ConfigError, TaskError, ChatError, EngineError, LearnerError, RunErr
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, a quota, a limit on files
 
 
-def run_guarded(main: Callable[[], None]) -> None:
-    """Call `main`; exit 1 on an expected fault, 130 on Ctrl-C, 143 on SIGTERM; a bug shows its traceback."""
+def run_guarded(main: Callable[[], None], next_time: str = "goes on from the last checkpoint") -> None:
+    """Call `main`; exit 1 on an expected fault, 130 on Ctrl-C, 143 on SIGTERM; a bug shows its traceback.
+
+    `next_time` tells the user who stopped it what the same command will do.
+    """
     console = Console(stderr=True, highlight=False)
     terminated = False
 
@@ -49,5 +52,5 @@ def run_guarded(main: Callable[[], None]) -> None:
         )
         sys.exit(1)
     except KeyboardInterrupt:
-        console.print("stopped; the same command goes on from the last checkpoint")
+        console.print(f"stopped; the same command {next_time}")
         sys.exit(143 if terminated else 130)

@@ -237,4 +237,4 @@ def warm_start(config: SftConfig, progress: Progress) -> None:
 
 
 if __name__ == "__main__":
-    run_guarded(lambda: warm_start(load_as(SftConfig, sys.argv[1:]), Progress()))
+    run_guarded(lambda: warm_start(load_as(SftConfig, sys.argv[1:]), Progress()), "starts this training anew")

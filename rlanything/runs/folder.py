@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
+import json
 import os
 from pathlib import Path
 from typing import IO, Any
@@ -12,6 +14,7 @@ from omegaconf import OmegaConf
 from rlanything.config import Config
 
 FIXED = ("model", "dataset", "rollout", "reward", "evaluation")  # sections that a resumed run must share
+SMALL_FILE = 1 << 20  # bytes: files of a model that are read for its fingerprint; of larger ones the size will do
 
 
 class RunError(RuntimeError):
@@ -27,6 +30,16 @@ def write_atomic(path: Path, content: str | bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
+
+
+def fingerprint(model: str) -> str:
+    """A digest of a model's folder, quick for large models too; "" of a name that is not a local folder."""
+    digest = hashlib.sha256()
+    files = sorted(p for p in Path(model).glob("*") if p.is_file()) if Path(model).is_dir() else []
+    for file in files:
+        size = file.stat().st_size
+        digest.update(f"{file.name} {size} ".encode() + (file.read_bytes() if size < SMALL_FILE else b""))
+    return digest.hexdigest() if files else ""
 
 
 class RunFolder:
@@ -60,7 +73,9 @@ class RunFolder:
             raise RunError(
                 f"{self.path}: another process is writing this run; wait for it or choose another experiment.name"
             ) from error
-        self._refuse_other_run(config)
+        models = {role: fingerprint(getattr(config.model, role).path) for role in ("policy", "reward", "rewriter")}
+        self._refuse_other_run(config, models)
+        write_atomic(self.path / "models.json", json.dumps(models))
         write_atomic(self.path / "config.yaml", OmegaConf.to_yaml(OmegaConf.structured(config)))
 
     def close(self) -> None:
@@ -69,7 +84,7 @@ class RunFolder:
             self._lock.close()
             self._lock = None
 
-    def _refuse_other_run(self, config: Config) -> None:
+    def _refuse_other_run(self, config: Config, models: dict[str, str]) -> None:
         stored = self.path / "config.yaml"
         if not (stored.exists() and self.metrics.exists()):
             return
@@ -83,6 +98,13 @@ class RunFolder:
                         f"{self.path}: holds a run with {section}.{key}={before}, now {now}; "
                         "choose another experiment.name, or remove the folder"
                     )
+        began_with = json.loads((self.path / "models.json").read_text())
+        for role, found in models.items():
+            if began_with[role] != found:
+                raise RunError(
+                    f"{self.path}: holds a run of another {role} model than {new['model'][role]['path']} is now "
+                    "(its files changed); choose another experiment.name, or remove the folder"
+                )
 
     def rollouts(self, step: int) -> Path:
         """The parquet file of a step's episodes."""

@@ -1,0 +1,64 @@
+"""A run's folder must never mix the episodes and checkpoints of two runs."""
+
+from pathlib import Path
+
+import pytest
+
+from rlanything.config import Config
+from rlanything.runs.folder import RunError, RunFolder
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    """A run of local models, none of which is ever loaded here."""
+    made = Config()
+    made.experiment.output_dir, made.experiment.name = str(tmp_path / "runs"), "run"
+    for role in ("policy", "reward", "rewriter"):
+        model = tmp_path / role
+        model.mkdir()
+        (model / "config.json").write_text("{}")
+        (model / "model.safetensors").write_bytes(b"weights")
+        getattr(made.model, role).path = str(model)
+    return made
+
+
+def begin(config: Config) -> None:
+    """Open the folder as a run does, and record something."""
+    folder = RunFolder(config)
+    folder.open(config)
+    folder.metrics.write_text("{}\n")
+    folder.close()
+
+
+def test_the_same_run_goes_on(config: Config) -> None:
+    begin(config)
+    begin(config)
+
+
+def test_a_run_with_other_rules_is_refused(config: Config) -> None:
+    begin(config)
+    config.rollout.max_interaction_step = 7
+    with pytest.raises(RunError, match=r"holds a run with rollout\.max_interaction_step=\d+, now 7"):
+        begin(config)
+
+
+def test_a_run_whose_model_was_remade_at_the_same_path_is_refused(config: Config) -> None:
+    begin(config)
+    Path(config.model.reward.path, "model.safetensors").write_bytes(b"WEIGHTS")
+    with pytest.raises(RunError, match="another reward model"):
+        begin(config)
+
+
+def test_a_used_folder_is_refused_where_resume_is_never(config: Config) -> None:
+    begin(config)
+    config.experiment.resume = "never"
+    with pytest.raises(RunError, match="resume=never"):
+        begin(config)
+
+
+def test_two_processes_never_write_one_run(config: Config) -> None:
+    folder = RunFolder(config)
+    folder.open(config)
+    with pytest.raises(RunError, match="another process"):
+        RunFolder(config).open(config)
+    folder.close()
