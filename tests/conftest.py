@@ -43,9 +43,12 @@ def world(tmp_path_factory) -> World:
     chat = Chat(ModelConfig(str(root / "untrained")))
     config = LearnerConfig(lr=1e-2, num_update=1, dtype="float32", micro_batch_tokens=2048)
     learner = Learner(ModelConfig(str(root / "untrained")), config, 0, log_path=root / "learner.log")
-    streams = [domain.demonstrations(role, "train", 0) for role in ("policy", "reward", "rewriter")]
+    # An answer of the judge is three tokens, and the answers to one episode share its transcript: many cost little.
+    shares = {
+        domain.demonstrations(role, "train", 0): n for role, n in (("policy", 8), ("reward", 32), ("rewriter", 8))
+    }
     for _ in range(90):
-        learner.update_supervised([encode(chat, c) for s in streams for c in islice(s, 8)])
+        learner.update_supervised([encode(chat, c) for stream, n in shares.items() for c in islice(stream, n)])
     learner.export(model)
     learner.close()
     return World(games, model)
