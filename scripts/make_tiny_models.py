@@ -159,7 +159,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=4, help="layers (default 4)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--show-actions", default="here", choices=["all", "here", "none"], help="as dataset.show_actions"
+        "--show-actions", default="none", choices=["all", "here", "none"], help="as dataset.show_actions"
     )
     args = parser.parse_args()
     disable_progress_bar()
