@@ -95,7 +95,7 @@ def stray_action(explorer: Explorer, taken: Sequence[str], admissible: Sequence[
 def judge_demonstrations(
     game: Game, prior: Prior, rng: random.Random, max_step: int, style: str
 ) -> Iterator[Conversation]:
-    """The judgements of every step of one episode; they share the transcript, hence the key."""
+    """The judgements of one episode's steps; they share the transcript, hence the key."""
     episode = Episode(game)
     trajectory = Trajectory(game.source, 0, episode.reset())
     lapse = rng.uniform(*JUDGE_LAPSES)
