@@ -87,7 +87,6 @@ class RolloutConfig:
     num_trial: int = 16  # tasks a step
     num_rollout_per_trial: int = 8  # episodes a task (k)
     max_interaction_step: int = 40  # turns an episode
-    max_invalid_in_row: int = 0  # so many invalid actions in a row end a training episode as truncated; 0: never
     max_response_tokens: int = 512
     temperature: float = 1.0
     top_p: float = 1.0

@@ -61,7 +61,7 @@ async def run_evaluation(
 ) -> list[Group]:
     """Play every task `evaluation.num_rollout` times at the evaluation's temperature; judged where a judge is given."""
     seed = f"{config.experiment.seed}/evaluation"
-    rollout = replace(config.rollout, temperature=config.evaluation.temperature, max_invalid_in_row=0)
+    rollout = replace(config.rollout, temperature=config.evaluation.temperature)
     judge = Judge(judge_model, domain, config.reward, seed) if judge_model else None
     limit = asyncio.Semaphore(rollout.max_concurrent)
     num = config.evaluation.num_rollout

@@ -109,7 +109,6 @@ async def _play(
     chat, engine = policy.chat, policy.engine
     steps: list[Step] = []
     observation = first
-    invalid_in_row = 0
     trajectory.status = Status.TRUNCATED
     for i in range(config.max_interaction_step):
         message = domain.user_message(task, first, steps, config.history)
@@ -162,7 +161,4 @@ async def _play(
         if observation.done:
             trajectory.outcome = 1 if observation.success else -1
             trajectory.status = Status.COMPLETED
-            return
-        invalid_in_row = invalid_in_row + 1 if observation.invalid else 0
-        if invalid_in_row == config.max_invalid_in_row > 0:
             return
