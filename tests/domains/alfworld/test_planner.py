@@ -10,6 +10,7 @@ from tiny_rooms import random_room, room, shortest
 
 from rlanything.domains.alfworld.game import Goal, GoalKind, parse_game
 from rlanything.domains.alfworld.planner import StepLabel, distance, label, plan
+from rlanything.domains.alfworld.progress import Progress
 from rlanything.domains.alfworld.simulator import NOTHING_HAPPENS, Episode
 
 RECEPTACLES = {"Desk1": "loc_1", "Drawer1": "loc_2", "Fridge1": "loc_3", "SinkBasin1": "loc_4", "Shelf1": "loc_5"}
@@ -165,3 +166,22 @@ def test_plan_is_the_same_every_time():
 )
 def test_labels(before, after, expected):
     assert label(before, after) is expected
+
+
+def test_a_search_is_judged_by_what_was_seen_and_not_by_what_lies_hidden():
+    episode = start(CLEAN, {"Mug1": ["Fridge1"]})
+    progress = Progress(episode)
+    labels = []
+    # The fridge holds the mug and stays shut: the planner calls leaving it a loss, and coming back to it a gain.
+    for command in (
+        "go to fridge 1",
+        "go to desk 1",
+        "go to fridge 1",
+        "go to desk 1",
+        "go to fridge 1",
+        "open fridge 1",
+    ):
+        labels.append(progress.step(command, episode.step(command)[0])[0])
+    assert labels == [1, 1, -1, -1, -1, 1]
+    # Now it has been seen, and to leave it is a loss.
+    assert progress.step("go to shelf 1", episode.step("go to shelf 1")[0])[0] == -1
