@@ -44,11 +44,10 @@ def world(tmp_path_factory) -> World:
     config = LearnerConfig(lr=1e-2, num_update=1, dtype="float32", micro_batch_tokens=2048)
     learner = Learner(ModelConfig(str(root / "untrained")), config, 0, log_path=root / "learner.log")
     # An answer of the judge is three tokens, and the answers to one episode share its transcript: many cost little.
-    shares = {
-        domain.demonstrations(role, "train", 0): n for role, n in (("policy", 8), ("reward", 32), ("rewriter", 8))
-    }
+    shares = (("policy", 8), ("reward", 32), ("rewriter", 8))
+    streams = [(domain.demonstrations(role, "train", 0), share) for role, share in shares]
     for _ in range(90):
-        learner.update_supervised([encode(chat, c) for stream, n in shares.items() for c in islice(stream, n)])
+        learner.update_supervised([encode(chat, c) for s, share in streams for c in islice(s, share)])
     learner.export(model)
     learner.close()
     return World(games, model)
