@@ -75,7 +75,8 @@ async def run_episode(
     env: Env | None = None
     try:
         env = domain.make_env(task)
-        first = await asyncio.wait_for(env.reset(), config.env_timeout_s)
+        async with asyncio.timeout(config.env_timeout_s):  # wait_for of Python 3.11 can swallow a cancellation
+            first = await env.reset()
         trajectory.first_observation = first.text
         await _play(task, trajectory, env, first, domain, policy, config, seed, on_turn)
     except TimeoutError:
@@ -138,7 +139,8 @@ async def _play(
         text = chat.decode(completion.token_ids)
         parsed = domain.parse_action(text, observation)
         asked = time.perf_counter()
-        observation = await asyncio.wait_for(env.step(parsed.action), config.env_timeout_s)
+        async with asyncio.timeout(config.env_timeout_s):
+            observation = await env.step(parsed.action)
         turn = Turn(
             prompt,
             completion.token_ids,

@@ -131,6 +131,29 @@ def test_a_broken_environment_is_retried_then_a_counted_failure(domain, model, m
     assert group.valid == []
 
 
+def test_an_episode_that_is_cancelled_as_its_environment_answers_ends(domain, model, monkeypatch):
+    class CancellingEnv(BrokenEnv):
+        async def step(self, action):
+            asyncio.get_running_loop().call_soon(episodes.cancel)
+            return Observation("Nothing happens.", invalid=True)
+
+    async def run():
+        nonlocal episodes
+        tasks = domain.tasks("train")[:1]
+        config = RolloutConfig(max_interaction_step=20, max_response_tokens=8)
+        limit = asyncio.Semaphore(8)
+        playing = run_group(tasks[0], domain, model, config, "seed", 1, limit, ignore_turn, lambda: None)
+        episodes = asyncio.ensure_future(playing)
+        await episodes
+
+    episodes: asyncio.Future
+    made: list[BrokenEnv] = []
+    monkeypatch.setattr(domain, "make_env", lambda task: CancellingEnv("", made))
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(run())
+    assert made[0].closed
+
+
 def test_every_turn_is_judged_m_times_and_what_was_sampled_is_kept(domain, model):
     judge = Judge(model, domain, RewardConfig(num_evaluation=3, max_response_tokens=6), "seed")
     group = play(domain, model, SHORT, judge=judge)
