@@ -107,7 +107,9 @@ class RewardConfig:
     temperature: float = 1.0
     outcome_weight: float = 1.0  # w_o
     step_weight: float = 1.0  # lambda
+    step_discount: float = 0.0  # gamma: weight of the next step's signal in a step's own, for `separate`; 0: the paper
     advantage: str = "step_index"  # step_index | step_index_absorbing | separate | trajectory
+    negative_weight: float = 1.0  # what advantages below 0 are multiplied by; 1: the paper
     policy_band: list[float] = field(default_factory=lambda: [0.125, 0.875])  # accuracies that train the policy
     reward_band: list[float] = field(default_factory=lambda: [0.2, 0.8])  # accuracies that train the RM
     consistency: str = "feedback"  # votes agree with R itself (feedback), or with R against the task's mean (relative)
@@ -334,6 +336,13 @@ def validate(config: Config) -> None:
             f"reward.step_weight={reward.step_weight}: needs evaluations, but reward.num_evaluation=0; "
             "set one of them otherwise (outcome only: reward.num_evaluation=0 reward.step_weight=0)"
         )
+    if not (0 <= reward.step_discount <= 1 and (reward.step_discount == 0 or reward.advantage == "separate")):
+        raise ConfigError(
+            f"reward.step_discount={reward.step_discount}: expected a number from 0 to 1, and 0 unless "
+            f"reward.advantage=separate (found {reward.advantage})"
+        )
+    if reward.negative_weight < 0:
+        raise ConfigError(f"reward.negative_weight: found {reward.negative_weight}, expected a number of at least 0")
     for role, need in (("policy", rollout.max_response_tokens), ("reward", reward.max_response_tokens)):
         context = value(f"engine.{role}.max_model_len")
         if not (isinstance(context, int) and need < context):

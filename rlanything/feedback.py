@@ -32,6 +32,15 @@ def step_signal(turn: Turn) -> float | None:
     return sum(scores) / len(scores) if scores else None
 
 
+def discounted_signals(turns: Sequence[Turn], discount: float) -> list[float]:
+    """sum over k >= i of discount^(k - i) mean_j S_kj for every turn i; a turn without a score adds 0."""
+    result, ahead = [], 0.0
+    for turn in reversed(turns):
+        ahead = (step_signal(turn) or 0.0) + discount * ahead
+        result.append(ahead)
+    return result[::-1]
+
+
 def integrated_feedback(outcome: int, signal: float | None, config: RewardConfig) -> float | None:
     """R_i = w_o O + lambda mean_j S_ij; None (takes no part) where lambda counts and no evaluation has a score."""
     if config.step_weight == 0:
@@ -49,6 +58,8 @@ def within(accuracy: float, band: Sequence[float]) -> bool:
 def assign_policy_advantages(group: Group, config: RewardConfig) -> None:
     """Fill `reward` and `advantage` of every turn of the group's valid episodes.
 
+    Advantages below 0 are multiplied by `negative_weight`: to push down what failed is mostly noise where failures are
+    long and common, and to push down what was seldom right teaches a weak policy not to try it any more.
     A turn that takes no part (no parsable evaluation) and every turn of a broken episode keep None.
     """
     for trajectory in group.trajectories:
@@ -58,6 +69,9 @@ def assign_policy_advantages(group: Group, config: RewardConfig) -> None:
         for turn in trajectory.turns:
             turn.reward = integrated_feedback(trajectory.outcome, step_signal(turn), config)
     ADVANTAGES[config.advantage](group.valid, config)
+    for turn in (turn for t in group.valid for turn in t.turns):
+        if turn.advantage is not None and turn.advantage < 0:
+            turn.advantage *= config.negative_weight
 
 
 def _step_index(trajectories: list[Trajectory], config: RewardConfig) -> None:
@@ -93,12 +107,21 @@ def _separate(trajectories: list[Trajectory], config: RewardConfig) -> None:
 
     Each counts by its weight, whatever its spread. Where only failures are left the outcome's part is 0: standardised
     over all episodes it would push down every token of their long tails, and unlikely tokens would gain by it.
+
+    With `step_discount` gamma the signal of a step is that of the steps after it too: sum over k >= i of
+    gamma^(k - i) mean_j S_kj. Its own alone (gamma = 0) teaches a weak policy to do what is seldom wrong, such as to go
+    on searching, rather than what leads on; with the later ones it agrees with the outcome, at less variance.
     """
+    signals_to_go = [discounted_signals(t.turns, config.step_discount) for t in trajectories]
     for i in range(_longest(trajectories)):
-        parts = [(t.outcome, t.turns[i]) for t in trajectories if i < len(t.turns) and t.turns[i].reward is not None]
-        outcomes = standardise([outcome for outcome, _ in parts])
-        signals = standardise([step_signal(turn) or 0.0 for _, turn in parts])
-        for (_, turn), outcome, signal in zip(parts, outcomes, signals, strict=True):
+        parts = [
+            (t.outcome, signals[i], t.turns[i])
+            for t, signals in zip(trajectories, signals_to_go, strict=True)
+            if i < len(t.turns) and t.turns[i].reward is not None
+        ]
+        outcomes = standardise([outcome for outcome, _, _ in parts])
+        signals = standardise([signal for _, signal, _ in parts])
+        for (_, _, turn), outcome, signal in zip(parts, outcomes, signals, strict=True):
             turn.advantage = float(config.outcome_weight * outcome + config.step_weight * signal)
 
 

@@ -35,6 +35,8 @@ def test_every_shipped_yaml_loads(file):
         ("engine.policy.kind=tgi", "engine.policy.kind: found 'tgi', expected one of vllm, transformers"),
         ("rollout.top_p=0.9", "allow_biased_sampling"),
         ("reward.num_evaluation=0", "reward.step_weight=1.0: needs evaluations"),
+        ("reward.step_discount=0.8", "reward.step_discount=0.8: .* unless reward.advantage=separate .found step_index"),
+        ("reward.negative_weight=-1", "reward.negative_weight: found -1.0, expected a number of at least 0"),
         ("reward.policy_band=[0.9,0.1]", "reward.policy_band"),
         ("adaptation.alpha_low=0.9", "alpha_low"),
         ("engine.policy.max_model_len=100", "engine.policy.max_model_len: found 100, expected more than"),

@@ -15,6 +15,7 @@ from rlanything.feedback import (
     assign_policy_advantages,
     assign_reward_advantages,
     diagnostics,
+    discounted_signals,
     integrated_feedback,
     standardise,
     theorem_bound,
@@ -107,6 +108,26 @@ def test_separate_gives_the_outcome_no_say_where_only_failures_are_left():
     assert [a[1] for a in advantages(g)[1:]] == [pytest.approx(0.5), pytest.approx(-0.5)]
 
 
+def test_step_discount_credits_a_step_with_what_came_after_it():
+    # Outcomes alike. Signals to go at index 0, gamma 0.5: 1 - 0.5 = 0.5 against -1 + 0.5 = -0.5 -> z +1, -1, times 0.5.
+    g = group(trajectory(-1, [(1,), (-1,)]), trajectory(-1, [(-1,), (1,)]))
+    assign_policy_advantages(g, RewardConfig(advantage="separate", step_weight=0.5, step_discount=0.5))
+    assert advantages(g) == [
+        [pytest.approx(0.5), pytest.approx(-0.5)],
+        [pytest.approx(-0.5), pytest.approx(0.5)],
+    ]
+
+
+def test_discounted_signals_skip_a_turn_without_a_score():
+    assert discounted_signals(trajectory(-1, [(1,), (None,), (-1,)]).turns, 0.5) == [0.75, -0.5, -1.0]
+
+
+def test_negative_weight_scales_what_lies_below_the_baseline_and_nothing_else():
+    g = group(trajectory(1, [(1,)]), trajectory(-1, [(-1,)]))
+    assign_policy_advantages(g, RewardConfig(negative_weight=0.2))
+    assert advantages(g) == [[pytest.approx(1.0)], [pytest.approx(-0.2)]]
+
+
 def test_trajectory_rule_gives_every_turn_the_outcome_alone():
     g = group(trajectory(1, [(-1,), (-1,)]), trajectory(-1, [(1,)]), trajectory(-1, [(1,)]))
     assign_policy_advantages(g, RewardConfig(advantage="trajectory"))
@@ -192,7 +213,10 @@ episodes = st.lists(
     min_size=1,
     max_size=6,
 )
-rules = st.sampled_from(sorted(ADVANTAGES))
+rules = st.sampled_from(
+    [RewardConfig(advantage=rule) for rule in sorted(ADVANTAGES)]
+    + [RewardConfig(advantage="separate", step_discount=0.8, negative_weight=0.2)]
+)
 
 
 def build(data) -> Group:
@@ -203,12 +227,12 @@ def build(data) -> Group:
 @settings(deadline=None)
 def test_advantages_of_a_step_index_sum_to_zero(data, rule):
     g = build(data)
-    assign_policy_advantages(g, RewardConfig(advantage=rule))
-    if rule == "step_index":
+    assign_policy_advantages(g, rule)
+    if rule.advantage == "step_index":
         for i in range(5):
             total = sum(t.turns[i].advantage or 0 for t in g.valid if i < len(t.turns))
             assert total == pytest.approx(0, abs=1e-9)
-    if rule == "trajectory":
+    if rule.advantage == "trajectory":
         assert sum(t.turns[0].advantage for t in g.valid) == pytest.approx(0, abs=1e-9)
 
 
@@ -219,7 +243,7 @@ def test_reordering_the_episodes_changes_nothing(data, rule, random):
     random.shuffle(order)
     shuffled = Group(g.task, [copy.deepcopy(g.trajectories[i]) for i in order])
     for x in (g, shuffled):
-        assign_policy_advantages(x, RewardConfig(advantage=rule))
+        assign_policy_advantages(x, rule)
         assign_reward_advantages(x, RewardConfig(group="task"))
     for i, j in enumerate(order):
         for a, b in zip(shuffled.trajectories[i].turns, g.trajectories[j].turns, strict=True):
@@ -232,7 +256,7 @@ def test_reordering_the_episodes_changes_nothing(data, rule, random):
 def test_a_broken_episode_moves_nobody_elses_advantage(data, broken, rule):
     with_it, without = build([*data, (1, broken, Status.ENV_TIMEOUT)]), build(data)
     for g in (with_it, without):
-        assign_policy_advantages(g, RewardConfig(advantage=rule))
+        assign_policy_advantages(g, rule)
     assert advantages(with_it)[:-1] == advantages(without)
     assert all(a is None for a in advantages(with_it)[-1])
 
