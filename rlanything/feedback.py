@@ -58,8 +58,8 @@ def within(accuracy: float, band: Sequence[float]) -> bool:
 def assign_policy_advantages(group: Group, config: RewardConfig) -> None:
     """Fill `reward` and `advantage` of every turn of the group's valid episodes.
 
-    Advantages below 0 are multiplied by `negative_weight`: to push down what failed is mostly noise where failures are
-    long and common, and to push down what was seldom right teaches a weak policy not to try it any more.
+    Advantages below 0 are multiplied by `negative_weight`: below 1, a weak policy is taught less not to try again what
+    seldom works, where the step signal calls every failed try bad.
     A turn that takes no part (no parsable evaluation) and every turn of a broken episode keep None.
     """
     for trajectory in group.trajectories:
@@ -110,7 +110,7 @@ def _separate(trajectories: list[Trajectory], config: RewardConfig) -> None:
 
     With `step_discount` gamma the signal of a step is that of the steps after it too: sum over k >= i of
     gamma^(k - i) mean_j S_kj. Its own alone (gamma = 0) teaches a weak policy to do what is seldom wrong, such as to go
-    on searching, rather than what leads on; with the later ones it agrees with the outcome, at less variance.
+    on searching, rather than what leads on.
     """
     signals_to_go = [discounted_signals(t.turns, config.step_discount) for t in trajectories]
     for i in range(_longest(trajectories)):
