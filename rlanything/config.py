@@ -60,6 +60,7 @@ class EngineConfig:
     gpu_memory_utilization: float = 0.85  # share of an accelerator's memory that vLLM may take
     tensor_parallel_size: int = 1
     enforce_eager: bool = False  # no CUDA graphs / compilation; always so on a CPU
+    own_process: bool = False  # transformers: in a process of its own on one CPU thread, beside acting (for `reward`)
     step_timeout_s: float = 600.0  # a forward pass that takes longer hangs: the run stops and says so
 
 
@@ -343,6 +344,9 @@ def validate(config: Config) -> None:
         )
     if reward.negative_weight < 0:
         raise ConfigError(f"reward.negative_weight: found {reward.negative_weight}, expected a number of at least 0")
+    for role in ("policy", "reward", "rewriter"):
+        if value(f"engine.{role}.own_process") and value(f"engine.{role}.kind") != "transformers":
+            raise ConfigError(f"engine.{role}.own_process=true: expected engine.{role}.kind=transformers beside it")
     for role, need in (("policy", rollout.max_response_tokens), ("reward", reward.max_response_tokens)):
         context = value(f"engine.{role}.max_model_len")
         if not (isinstance(context, int) and need < context):

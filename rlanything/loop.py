@@ -82,7 +82,8 @@ class Loop:
                 run_group(t, system.domain, system.policy, config.rollout, seed, num, limit, on_turn, bar.advance)
                 for t in tasks
             ]
-            groups = list(await asyncio.gather(*running))
+            with system.generating():
+                groups = list(await asyncio.gather(*running))
         with self.progress.phase("judge", None):
             if judge:
                 await judge.finish()
@@ -138,7 +139,10 @@ class Loop:
             self.progress.start_step(f"step {self.step}")
             tasks = evaluation_tasks(system.domain, split, config.evaluation.num_task, config.experiment.seed)
             judge = system.reward if config.evaluation.judge else None
-            groups = await run_evaluation(tasks, system.domain, system.policy, judge, config, self.progress, "evaluate")
+            with system.generating():
+                groups = await run_evaluation(
+                    tasks, system.domain, system.policy, judge, config, self.progress, "evaluate"
+                )
             write_groups(self.folder.evaluation(self.step, split), groups, system.domain.describe, system.domain.kind)
             figures = summarise(groups, system.domain)
             figures["seconds/evaluate"] = self.progress.seconds["evaluate"]

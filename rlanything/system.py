@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -23,7 +25,8 @@ class System:
 
     def __init__(self, config: Config, folder: RunFolder) -> None:
         self.config, self.folder = config, folder
-        torch.set_num_threads(config.experiment.num_thread or os.cpu_count() or 1)
+        self.num_thread = config.experiment.num_thread or os.cpu_count() or 1
+        torch.set_num_threads(self.num_thread)
         self.domain = make_domain(config)
         judged = config.reward.num_evaluation > 0
         self.policy = self._chat_model("policy", config.model.policy, config.engine.policy)
@@ -46,6 +49,24 @@ class System:
                 tasks, min(config.dataset.num_task, len(tasks))
             )
         return tasks
+
+    @contextmanager
+    def generating(self) -> Iterator[None]:
+        """While engines generate, each of those in a process of its own has one core, and this process the others."""
+        engines = self.config.engine
+        others = sum(
+            model is not None and config.own_process
+            for model, config in (
+                (self.policy, engines.policy),
+                (self.reward, engines.reward),
+                (self.rewriter, engines.rewriter),
+            )
+        )
+        torch.set_num_threads(max(1, self.num_thread - others))
+        try:
+            yield
+        finally:
+            torch.set_num_threads(self.num_thread)
 
     def sync_weights(self, version: int) -> None:
         """Put the learners' weights into the engines, in place, and compare checksums on both sides."""

@@ -19,6 +19,10 @@ def make_engine(model: ModelConfig, config: EngineConfig, seed: int, log_path: P
     if config.kind not in KINDS:
         raise EngineError(f"engine.kind={config.kind!r} is unknown, expected one of {', '.join(KINDS)}")
     _check_model(model)
+    if config.own_process:
+        from rlanything.engines.process import ProcessEngine
+
+        return ProcessEngine(model, config, seed, log_path)
     if config.kind == "vllm":  # imported here: vLLM takes seconds to import and need not be installed
         from rlanything.engines.vllm import VLLMEngine
 

@@ -1,0 +1,222 @@
+"""An engine in a process of its own, so that judging has one core while acting has another.
+
+Requests that are made in one turn of the event loop travel as one message, and the process finishes a message before
+it reads the next: what is batched together depends on the order of requests alone, never on timing, so a run with
+such an engine repeats itself as one without.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import multiprocessing
+import queue
+import signal
+import threading
+from collections.abc import Iterable
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlanything.config import EngineConfig, ModelConfig
+from rlanything.engines.base import Completion, Engine, EngineError, EngineStats, SamplingParams
+
+if TYPE_CHECKING:
+    import torch
+
+CLOSE_S = 5.0  # for the process to end by itself once its pipe is closed
+
+
+class ProcessEngine:
+    """Implements `engines.base.Engine` by the engine that `config` describes, run elsewhere on one CPU thread.
+
+    The process loads its model while the caller goes on; the first call waits for it. It ends with its parent.
+    """
+
+    def __init__(self, model: ModelConfig, config: EngineConfig, seed: int, log_path: Path) -> None:
+        self.max_model_len = config.max_model_len
+        self.version = 0
+        self._log_path = log_path
+        self._error: EngineError | None = None
+        self._numbers = itertools.count()
+        self._futures: dict[int, asyncio.Future[list[Completion]]] = {}
+        self._unsent: list[tuple[Any, ...]] = []
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        arguments = (theirs, model, replace(config, own_process=False), seed, log_path)
+        self._process = context.Process(target=_serve, args=arguments, daemon=True)
+        self._process.start()
+        theirs.close()
+        self._starting = True
+        # Messages leave by a thread: a full pipe must stop neither the episodes nor the replies.
+        self._outbox: queue.SimpleQueue[tuple[str, tuple[Any, ...]] | None] = queue.SimpleQueue()
+        threading.Thread(target=_send_all, args=(self._pipe, self._outbox), daemon=True).start()
+
+    async def generate(
+        self, prompt_ids: list[int], sampling: SamplingParams, n: int = 1, images: tuple[str, ...] = ()
+    ) -> list[Completion]:
+        """See `Engine.generate`."""
+        self._finish_start()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[list[Completion]] = loop.create_future()
+        number = next(self._numbers)
+        if not self._futures:
+            loop.add_reader(self._pipe.fileno(), self._read, loop)
+        self._futures[number] = future
+        if not self._unsent:
+            loop.call_soon(self._send)
+        self._unsent.append((number, prompt_ids, sampling, n, images))
+        return await future
+
+    def load_weights(self, version: int, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """See `Engine.load_weights`."""
+        self._call("load_weights", version, [(name, tensor.float().cpu().numpy()) for name, tensor in tensors])
+        self.version = version
+
+    def checksum(self) -> str:
+        """See `Engine.checksum`."""
+        return str(self._call("checksum"))
+
+    def sleep(self) -> None:
+        """See `Engine.sleep`."""
+        self._call("sleep")
+
+    def wake(self) -> None:
+        """See `Engine.wake`."""
+        self._call("wake")
+
+    def stats(self) -> EngineStats:
+        """Counters since the start."""
+        stats: EngineStats = self._call("stats")
+        return stats
+
+    def close(self) -> None:
+        """End the process, and fail what is under way."""
+        self._fail(EngineError("the engine was closed"))
+        self._outbox.put(None)
+        self._pipe.close()
+        self._process.join(CLOSE_S)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+
+    def _finish_start(self) -> None:
+        if self._error is not None:
+            raise EngineError(f"the engine died earlier: {self._error}; start a new one") from self._error
+        if self._starting:
+            self._starting = False
+            self._returned()
+
+    def _call(self, method: str, *args: Any) -> Any:
+        """Call a method over there and wait for what it returns; what it raises is raised here."""
+        self._finish_start()
+        if method != "stats" and any(not f.done() for f in self._futures.values()):
+            raise EngineError(f"{method}: {len(self._futures)} requests are under way; wait for them first")
+        self._outbox.put((method, args))
+        return self._returned()
+
+    def _returned(self) -> Any:
+        while True:
+            kind, value = self._receive()
+            if kind == "generated":  # requests that their callers gave up
+                self._resolve(value)
+            elif isinstance(value, Exception):
+                raise value
+            else:
+                return value
+
+    def _send(self) -> None:
+        self._outbox.put(("generate", (self._unsent,)))
+        self._unsent = []
+
+    def _read(self, loop: asyncio.AbstractEventLoop) -> None:
+        with contextlib.suppress(EngineError):  # the futures carry it
+            self._resolve(self._receive()[1])
+        if not self._futures:
+            loop.remove_reader(self._pipe.fileno())
+
+    def _receive(self) -> tuple[str, Any]:
+        try:
+            message: tuple[str, Any] = self._pipe.recv()
+        except (EOFError, OSError) as problem:
+            self._process.join(CLOSE_S)
+            error = EngineError(
+                f"the engine's process ended with exit code {self._process.exitcode}; what it wrote is above or in "
+                f"{self._log_path}"
+            )
+            self._fail(error)
+            raise error from problem
+        return message
+
+    def _resolve(self, replies: list[tuple[int, list[Completion] | Exception]]) -> None:
+        for number, reply in replies:
+            future = self._futures.pop(number)
+            if future.done():  # its caller was cancelled
+                continue
+            if isinstance(reply, Exception):
+                future.set_exception(reply)
+            else:
+                future.set_result(reply)
+
+    def _fail(self, error: EngineError) -> None:
+        self._error = self._error or error
+        for future in self._futures.values():
+            if not future.done():
+                future.get_loop().remove_reader(self._pipe.fileno())
+                future.set_exception(error)
+        self._futures.clear()
+
+
+def _send_all(pipe: Connection, outbox: queue.SimpleQueue[tuple[str, tuple[Any, ...]] | None]) -> None:
+    while (message := outbox.get()) is not None:
+        try:
+            pipe.send(message)
+        except OSError:  # the process ended: whoever waits for a reply learns it from the pipe's other direction
+            return
+
+
+def _serve(pipe: Connection, model: ModelConfig, config: EngineConfig, seed: int, log_path: Path) -> None:
+    """The process: start the engine, then answer one message after the other until the pipe is closed."""
+    import torch
+
+    from rlanything.engines import make_engine
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group: the parent decides
+    torch.set_num_threads(1)
+    try:
+        engine = make_engine(model, config, seed, log_path)
+    except Exception as error:
+        pipe.send(("returned", error))
+        return
+    pipe.send(("returned", None))
+    with contextlib.suppress(EOFError, OSError), asyncio.Runner() as runner:
+        while True:
+            method, args = pipe.recv()
+            if method == "generate":
+                pipe.send(("generated", runner.run(_generate(engine, *args))))
+            else:
+                pipe.send(("returned", _answer(engine, method, args)))
+
+
+async def _generate(engine: Engine, requests: list[tuple[Any, ...]]) -> list[tuple[int, list[Completion] | Exception]]:
+    async def one(number: int, *request: Any) -> tuple[int, list[Completion] | Exception]:
+        try:
+            return number, await engine.generate(*request)
+        except Exception as error:
+            return number, error
+
+    return list(await asyncio.gather(*(one(*request) for request in requests)))
+
+
+def _answer(engine: Engine, method: str, args: tuple[Any, ...]) -> Any:
+    import torch
+
+    try:
+        if method == "load_weights":
+            version, arrays = args
+            return engine.load_weights(version, ((name, torch.from_numpy(array)) for name, array in arrays))
+        return getattr(engine, method)(*args)
+    except Exception as error:
+        return error
