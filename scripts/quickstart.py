@@ -14,7 +14,7 @@ from pathlib import Path
 CACHE = Path("cache/quickstart")
 CONFIGS = "configs/quickstart"
 ROLES = ("policy", "reward", "rewriter")
-GAMES = {"--train": "2400", "--eval": "160", "--seed": "1"}
+GAMES = {"--train": "2400", "--eval": "256", "--seed": "1"}
 
 
 def stages(seed: int, overrides: list[str]) -> list[tuple[str, list[str]]]:

@@ -1,7 +1,7 @@
 """An engine in a process of its own, so that judging has one core while acting has another.
 
-Requests that are made in one turn of the event loop travel as one message, and the process finishes a message before
-it reads the next: what is batched together depends on the order of requests alone, never on timing, so a run with
+Requests that are made within a few turns of the event loop travel as one message, and the process finishes a message
+before it reads the next: what is batched together depends on the order of events alone, never on timing, so a run with
 such an engine repeats itself as one without.
 """
 
@@ -26,6 +26,7 @@ from rlanything.engines.base import Completion, Engine, EngineError, EngineStats
 if TYPE_CHECKING:
     import torch
 
+LINGER = 8  # turns of the event loop that a message waits for company: few large batches are served faster
 CLOSE_S = 5.0  # for the process to end by itself once its pipe is closed
 
 
@@ -66,7 +67,7 @@ class ProcessEngine:
             loop.add_reader(self._pipe.fileno(), self._read, loop)
         self._futures[number] = future
         if not self._unsent:
-            loop.call_soon(self._send)
+            loop.call_soon(self._send, loop, LINGER)
         self._unsent.append((number, prompt_ids, sampling, n, images))
         return await future
 
@@ -127,7 +128,10 @@ class ProcessEngine:
             else:
                 return value
 
-    def _send(self) -> None:
+    def _send(self, loop: asyncio.AbstractEventLoop, linger: int) -> None:
+        if linger:
+            loop.call_soon(self._send, loop, linger - 1)
+            return
         self._outbox.put(("generate", (self._unsent,)))
         self._unsent = []
 
