@@ -63,6 +63,7 @@ class SftConfig:
     batch: int = 32  # demonstrations an update
     max_update: int = 1000  # optimizer steps; the learning-rate schedule spans them
     measure_every: int = 100  # updates between measurements
+    measure_from: int = 0  # the first update that is measured: a policy that solves nothing yet plays every turn
     target: float = 1.0  # stop where the measure reaches it
     engine: EngineConfig = field(default_factory=EngineConfig)  # for the measurements
     training: LearnerConfig = field(default_factory=LearnerConfig)
@@ -160,7 +161,8 @@ class WarmStart:
                 metrics = self.learner.update_supervised(samples)
                 bar.advance()
                 bar.note(f"loss {metrics['loss']:.3f}")
-                if update % config.measure_every == 0 or update == config.max_update:
+                due = update >= config.measure_from and update % config.measure_every == 0
+                if due or update == config.max_update:
                     result = self.measure()
                     self.progress.line(
                         f"warm start {config.role}: update {update}, loss {metrics['loss']:.3f}, "

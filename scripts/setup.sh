@@ -31,7 +31,7 @@ step() {  # step NAME WHAT FILES... -- COMMAND...: run once for each content of 
 }
 
 packages() {
-  $pip torch==2.13.0
+  $pip torch==2.13.0 wheel  # wheel: without it pip warns of how it builds DeepSpeed
   $pip -r requirements/cpu.txt
   $pip --no-deps -r requirements/cpu-no-deps.txt
 }
