@@ -11,8 +11,10 @@ import asyncio
 import contextlib
 import itertools
 import multiprocessing
+import os
 import queue
 import signal
+import sys
 import threading
 from collections.abc import Iterable
 from dataclasses import replace
@@ -108,7 +110,11 @@ class ProcessEngine:
             raise EngineError(f"the engine died earlier: {self._error}; start a new one") from self._error
         if self._starting:
             self._starting = False
-            self._returned()
+            try:
+                self._returned()
+            except EngineError as error:
+                self._fail(error)
+                raise
 
     def _call(self, method: str, *args: Any) -> Any:
         """Call a method over there and wait for what it returns; what it raises is raised here."""
@@ -146,10 +152,8 @@ class ProcessEngine:
             message: tuple[str, Any] = self._pipe.recv()
         except (EOFError, OSError) as problem:
             self._process.join(CLOSE_S)
-            error = EngineError(
-                f"the engine's process ended with exit code {self._process.exitcode}; what it wrote is above or in "
-                f"{self._log_path}"
-            )
+            code = self._process.exitcode
+            error = EngineError(f"the engine's process ended with exit code {code}; why is in {self._log_path}")
             self._fail(error)
             raise error from problem
         return message
@@ -167,7 +171,7 @@ class ProcessEngine:
     def _fail(self, error: EngineError) -> None:
         self._error = self._error or error
         for future in self._futures.values():
-            if not future.done():
+            if not (future.done() or future.get_loop().is_closed()):
                 future.get_loop().remove_reader(self._pipe.fileno())
                 future.set_exception(error)
         self._futures.clear()
@@ -182,7 +186,14 @@ def _send_all(pipe: Connection, outbox: queue.SimpleQueue[tuple[str, tuple[Any, 
 
 
 def _serve(pipe: Connection, model: ModelConfig, config: EngineConfig, seed: int, log_path: Path) -> None:
-    """The process: start the engine, then answer one message after the other until the pipe is closed."""
+    """The process: start the engine, then answer one message after the other until the pipe is closed.
+
+    What it would write to the terminal goes to `log_path`.
+    """
+    log_path.parent.mkdir(parents=True, exist_ok=True)
+    with open(log_path, "a") as log:
+        os.dup2(log.fileno(), sys.stdout.fileno())
+        os.dup2(log.fileno(), sys.stderr.fileno())
     import torch
 
     from rlanything.engines import make_engine

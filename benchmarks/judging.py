@@ -1,0 +1,86 @@
+"""What it saves to let the reward model judge in a process of its own, on the quickstart's models and games.
+
+    make quickstart && python benchmarks/judging.py --repeat 2
+
+Each measurement plays and judges `--steps` steps of rollouts (20 tasks x 8 episodes) in a process of its own, without
+updates; the two settings take turns, and the median step of all counts. Prints seconds a step and their ratio.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+TASKS = 20
+
+
+def measure(own_process: bool, steps: int, overrides: list[str]) -> list[float]:
+    """Seconds of each step's rollouts, judged."""
+    from rlanything.config import load_config
+    from rlanything.loop import Loop
+    from rlanything.runs.folder import RunFolder
+    from rlanything.runs.progress import Progress
+    from rlanything.system import System
+
+    with tempfile.TemporaryDirectory() as output:
+        fixed = [
+            "experiment.name=judging",
+            f"experiment.output_dir={output}",
+            f"engine.reward.own_process={own_process}",
+        ]
+        config = load_config(["config=configs/quickstart/alfworld.yaml", *fixed, *overrides])
+        folder, progress = RunFolder(config), Progress()
+        folder.open(config)
+        system = System(config, folder)
+        loop = Loop(config, system, folder, progress)
+        system.sync_weights(0)
+        tasks = system.training_tasks()
+
+        async def run() -> list[float]:
+            seconds = []
+            for step in range(steps):
+                progress.start_step(f"step {step + 1}/{steps}")
+                started = time.perf_counter()
+                await loop.collect(tasks[step * TASKS : (step + 1) * TASKS], step)
+                seconds.append(time.perf_counter() - started)
+                system.sync_weights(step + 1)
+            return seconds
+
+        try:
+            return asyncio.run(run())
+        finally:
+            system.close()
+            folder.close()
+
+
+def main() -> None:
+    """Run the measurements and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--repeat", type=int, default=2)
+    parser.add_argument("--own-process", choices=("true", "false"), help="only this setting, and print JSON")
+    parser.add_argument("overrides", nargs="*", help="key=value pairs of the configuration")
+    args = parser.parse_args()
+    if args.own_process:
+        print(json.dumps(measure(args.own_process == "true", args.steps, args.overrides)))
+        return
+    seconds: dict[str, list[float]] = {"false": [], "true": []}
+    for _ in range(args.repeat):
+        for own, found in seconds.items():
+            command = [sys.executable, __file__, "--own-process", own, "--steps", str(args.steps), *args.overrides]
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+            found += json.loads(done.stdout.splitlines()[-1])
+    here, own = (statistics.median(seconds[key]) for key in ("false", "true"))
+    print(f"judging in the same process   {here:5.1f} s a step (median of {len(seconds['false'])})")
+    print(f"judging in its own process    {own:5.1f} s a step (median of {len(seconds['true'])})")
+    print(f"ratio                         {here / own:5.2f}")
+
+
+if __name__ == "__main__":
+    main()
