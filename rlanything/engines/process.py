@@ -188,7 +188,7 @@ def _send_all(pipe: Connection, outbox: queue.SimpleQueue[tuple[str, tuple[Any, 
 def _serve(pipe: Connection, model: ModelConfig, config: EngineConfig, seed: int, log_path: Path) -> None:
     """The process: start the engine, then answer one message after the other until the pipe is closed.
 
-    What it would write to the terminal goes to `log_path`.
+    What it would write to the terminal goes to `log_path`; whatever the engine raises is raised in the parent.
     """
     log_path.parent.mkdir(parents=True, exist_ok=True)
     with open(log_path, "a") as log:
