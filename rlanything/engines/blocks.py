@@ -157,15 +157,18 @@ class BlockPool:
     def _allocate(self, chain: Chain) -> Block:
         _, block = self._free.popitem(last=False)
         self._forget(block)
+        self.copies.pop(block.index, None)  # of an earlier holder
         block.refs = 1
         chain.budget -= 1
         self._reserved -= 1
         return block
 
     def _append_copy(self, chain: Chain, source: Block) -> None:
-        # The source may be evicted by this very allocation: its content stands until the next model step writes.
+        # The source may be evicted by this very allocation: its content stands until the next model step writes. A
+        # source that waits to be filled itself is no source yet: its own is.
+        origin = self.copies.get(source.index, source.index)
         target = self._allocate(chain)
-        self.copies[target.index] = source.index
+        self.copies[target.index] = origin
         chain.blocks.append(target)
 
     def _publish(self, block: Block, parent: int, tokens: tuple[int, ...]) -> None:
