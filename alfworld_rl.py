@@ -6,7 +6,7 @@
 import sys
 
 from rlanything.cli import run_guarded
-from rlanything.config import load_config
+from rlanything.load import load_config
 from rlanything.train import train
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ TASKS = 20
 
 def measure(own_process: bool, steps: int, overrides: list[str]) -> list[float]:
     """Seconds of each step's rollouts, judged."""
-    from rlanything.config import load_config
+    from rlanything.load import load_config
     from rlanything.loop import Loop
     from rlanything.runs.folder import RunFolder
     from rlanything.runs.progress import Progress

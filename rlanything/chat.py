@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from transformers import AutoTokenizer
@@ -15,11 +16,13 @@ from transformers import AutoTokenizer
 from rlanything.config import ModelConfig
 from rlanything.domains.base import Message
 from rlanything.engines.base import Engine
+from rlanything.errors import ClearError
 
+MAX_PIECES = 1024  # encoded follow-ups kept: a room gives the same answers again and again
 _MARK = "\u2063assistant-response\u2063"  # stands for a response while the template is taken apart
 
 
-class ChatError(ValueError):
+class ChatError(ClearError, ValueError):
     """A model whose tokenizer or chat template cannot be used: the message says why and what to do."""
 
 
@@ -40,7 +43,7 @@ class Chat:
         if self.tokenizer.eos_token_id is None:
             raise ChatError(f"model {model.path}: its tokenizer names no eos_token, which ends every turn")
         self.eos_id: int = self.tokenizer.eos_token_id
-        self._pieces: dict[str, list[int]] = {}
+        self._piece = lru_cache(MAX_PIECES)(self.encode)
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a rendered text; nothing is added."""
@@ -51,9 +54,9 @@ class Chat:
         """Ids of a conversation up to where the assistant is to speak."""
         return self.encode(self._render(messages))
 
-    def follow_up(self, message: Message, stopped: bool) -> list[int]:
-        """Ids between a response and the next: end of turn (unless the response `stopped` with it), the user
-        message, and the head of the next assistant turn."""
+    def follow_up(self, message: Message) -> list[int]:
+        """Ids between a response, which ends with the eos token, and the next: the user message, and the head of the
+        next assistant turn."""
         text = self._render([{"role": "user", "content": "."}, {"role": "assistant", "content": _MARK}, message])
         tail = text.partition(_MARK)[2]
         eos = self.tokenizer.eos_token
@@ -61,10 +64,7 @@ class Chat:
             raise ChatError(
                 f"the chat template does not end an assistant turn with the eos token {eos!r}, but with {tail[:20]!r}"
             )
-        tail = tail[len(eos) :] if stopped else tail
-        if tail not in self._pieces:
-            self._pieces[tail] = self.encode(tail)
-        return self._pieces[tail]
+        return self._piece(tail[len(eos) :])
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of a response, without special tokens."""

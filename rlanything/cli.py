@@ -9,16 +9,10 @@ from collections.abc import Callable
 from types import FrameType
 
 from rich.console import Console
-from transformers.utils.logging import disable_progress_bar
+from rich.markup import escape
 
-from rlanything.chat import ChatError
-from rlanything.config import ConfigError
-from rlanything.domains.base import TaskError
-from rlanything.engines.base import EngineError
-from rlanything.learner.deepspeed import LearnerError
-from rlanything.runs.folder import RunError
+from rlanything.errors import ClearError
 
-EXPECTED = (ConfigError, TaskError, ChatError, EngineError, LearnerError, RunError)
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, a quota, a limit on files
 
 
@@ -37,18 +31,20 @@ def run_guarded(main: Callable[[], None], next_time: str = "goes on from the las
 
     signal.signal(signal.SIGTERM, terminate)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job would start with it ignored
-    disable_progress_bar()  # transformers' bars for loading and saving, many times a run
+    if "transformers" in sys.modules:  # seconds to import, for those that load no model
+        sys.modules["transformers"].logging.disable_progress_bar()  # for loading and saving, many times a run
     try:
         main()
-    except EXPECTED as error:
-        console.print(f"[red]error:[/red] {error}", soft_wrap=True)
+    except ClearError as error:
+        console.print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True)
         sys.exit(1)
     except OSError as error:
         if error.errno not in DISK_FULL:
             raise
-        where = f" at {error.filename}" if error.filename else ""
+        where = escape(f" at {error.filename}" if error.filename else "")
         console.print(
-            f"[red]error:[/red] cannot write{where}: {error.strerror}; free space and run the same command again"
+            f"[red]error:[/red] cannot write{where}: {error.strerror}; free space and run the same command again",
+            soft_wrap=True,
         )
         sys.exit(1)
     except KeyboardInterrupt:

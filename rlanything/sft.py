@@ -15,8 +15,9 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -30,10 +31,10 @@ from rlanything.config import (
     ConfigError,
     DatasetConfig,
     EngineConfig,
+    ExperimentConfig,
     LearnerConfig,
     ModelConfig,
     RolloutConfig,
-    load_as,
 )
 from rlanything.domains.base import Conversation, Domain, RejectedTask
 from rlanything.domains.registry import make_domain
@@ -41,7 +42,10 @@ from rlanything.engines import make_engine
 from rlanything.engines.base import SamplingParams
 from rlanything.evaluate import evaluation_tasks, run_evaluation
 from rlanything.learner.deepspeed import Learner
+from rlanything.load import load_as
 from rlanything.rollout import request_seed
+from rlanything.rules import POSITIVE, check_choices, check_numbers
+from rlanything.runs.checkpoint import writing
 from rlanything.runs.progress import Progress
 from rlanything.types import Direction, Sample
 
@@ -78,7 +82,7 @@ def encode(chat: Chat, conversation: Conversation) -> Sample:
     weights = [0.0] * len(ids)
     for i in range(first, len(messages), 2):
         if i > first:
-            tail = chat.follow_up(messages[i - 1], stopped=True)
+            tail = chat.follow_up(messages[i - 1])
             ids += tail
             weights += [0.0] * len(tail)
         response = [*chat.encode(messages[i]["content"]), chat.eos_id]
@@ -96,64 +100,84 @@ def read_conversations(path: Path) -> Iterator[Conversation]:
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         try:
             messages = json.loads(line)["messages"]
-            trained = [m["role"] == "assistant" for m in messages]
+            roles = [m["role"] for m in messages]
+            texts = [m["content"] for m in messages]
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(f'data={path}, line {number}: expected {{"messages": [...]}} ({error!r})') from error
-        if not any(trained):
-            raise ConfigError(f"data={path}, line {number}: holds no assistant message to learn")
-        found.append(Conversation(messages, trained))
+        turns = roles[1:] if roles[:1] == ["system"] else roles
+        if (
+            not turns
+            or turns != ["user", "assistant"] * (len(turns) // 2)
+            or not all(isinstance(t, str) for t in texts)
+        ):
+            raise ConfigError(
+                f"data={path}, line {number}: expected user and assistant in turns, the assistant last, after at most "
+                f"one system message, each with text; found {', '.join(map(str, roles)) or 'no message'}"
+            )
+        found.append(Conversation(messages, [role == "assistant" for role in roles]))
+    if not found:
+        raise ConfigError(f"data={path}: holds no conversation")
     while True:
         yield from found
 
 
-def digest(config: SftConfig) -> str:
-    """A digest of all that the result depends on: settings, code, the model's files, the data's files."""
+def digest(config: SftConfig, domain: Domain) -> str:
+    """A digest of all that the result depends on: settings, code, the files of model, games and conversations."""
     hashed = hashlib.sha256(json.dumps(asdict(replace(config, output="", num_thread=0)), sort_keys=True).encode())
     for source in sorted(p for pattern in SOURCES for p in Path(__file__).parent.glob(pattern)):
         hashed.update(source.read_bytes())
-    folders = [Path(config.model.path), Path(config.data) if config.data else Path(config.dataset.path)]
-    for folder in folders:
-        files = [folder] if folder.is_file() else sorted(p for p in folder.glob("*") if p.is_file())
-        for file in files:
-            hashed.update(file.name.encode() + hashlib.sha256(file.read_bytes()).digest())
+    files = sorted(p for p in Path(config.model.path).glob("*") if p.is_file())
+    files += [Path(config.data)] if config.data else domain.data_files(config.dataset.train_split)
+    for file in [*files, *domain.data_files(config.measure_split)]:
+        hashed.update(file.name.encode() + hashlib.sha256(file.read_bytes()).digest())
     return hashed.hexdigest()
+
+
+def loop_config(config: SftConfig) -> Config:
+    """The configuration of the loop's parts that measure."""
+    rollout = RolloutConfig(
+        max_interaction_step=config.max_interaction_step, max_response_tokens=config.max_response_tokens
+    )
+    experiment = ExperimentConfig(name=f"sft_{config.role}", seed=config.seed)
+    return Config(experiment=experiment, dataset=config.dataset, rollout=rollout)
+
+
+def validate_sft(config: SftConfig) -> None:
+    """Check what types cannot say. Raises ConfigError naming the key."""
+
+    def own(pattern: str) -> list[str]:
+        key = pattern.replace("{role}.", "").replace("{learner}.", "")
+        return [key] if key.startswith(("dataset.", "engine.", "training.")) or "." not in key else []
+
+    if config.role not in _MEASURES:
+        raise ConfigError(f"role: found {config.role!r}, expected one of {', '.join(_MEASURES)}")
+    check_choices(config, own)
+    check_numbers(config, own, positive=(*_POSITIVE, *POSITIVE))
 
 
 class WarmStart:
     """One supervised training."""
 
-    def __init__(self, config: SftConfig, progress: Progress) -> None:
-        self.config, self.progress = config, progress
+    def __init__(self, config: SftConfig, domain: Domain, progress: Progress) -> None:
+        self.config, self.domain, self.progress = config, domain, progress
         torch.set_num_threads(config.num_thread or os.cpu_count() or 1)
-        self.domain: Domain = make_domain(self._loop_config())
+        source = read_conversations(Path(config.data)) if config.data else None
+        self.source = source or domain.demonstrations(config.role, config.dataset.train_split, config.seed)
+        self.first = next(self.source)  # bad data is found before a model is loaded
         self.chat = Chat(config.model)
         logs = Path(config.output).parent / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         name = Path(config.output).name
         engine = make_engine(config.model, config.engine, config.seed, logs / f"sft_{name}_engine.log")
         self.measured = ChatModel(engine, self.chat)
-        training = replace(config.training, num_update=1, num_epoch=1)
+        training = replace(config.training, num_update=1, num_epoch=1, kl_beta=0.0)
         self.learner = Learner(
             config.model, training, config.max_update, 1.0, config.seed, logs / f"sft_{name}_learner.log"
         )
 
-    def _loop_config(self) -> Config:
-        config = Config(dataset=self.config.dataset)
-        config.experiment.name, config.experiment.seed = f"sft_{self.config.role}", self.config.seed
-        config.rollout = RolloutConfig(
-            max_interaction_step=self.config.max_interaction_step, max_response_tokens=self.config.max_response_tokens
-        )
-        return config
-
     def run(self) -> float:
         """Train until the target or `max_update`; returns the last measure."""
-        config = self.config
-        train = config.dataset.train_split
-        source = (
-            read_conversations(Path(config.data))
-            if config.data
-            else self.domain.demonstrations(config.role, train, config.seed)
-        )
+        config, source = self.config, chain([self.first], self.source)
         result, started = 0.0, time.perf_counter()
         with self.progress.phase(f"warm start {config.role}", config.max_update) as bar:
             for update in range(1, config.max_update + 1):
@@ -179,7 +203,7 @@ class WarmStart:
         return asyncio.run(getattr(self, f"_measure_{self.config.role}")())
 
     async def _measure_policy(self) -> float:
-        config = self._loop_config()
+        config = loop_config(self.config)
         tasks = evaluation_tasks(self.domain, self.config.measure_split, self.config.num_measure, self.config.seed)
         groups = await run_evaluation(tasks, self.domain, self.measured, None, config, self.progress, "measure")
         return sum(t.success for g in groups for t in g.trajectories) / len(groups)
@@ -219,23 +243,27 @@ class WarmStart:
         return valid / len(tasks)
 
 
+_POSITIVE = ("num_measure", "max_interaction_step", "max_response_tokens", "batch", "max_update", "measure_every")
 _MEASURES = {"policy": "success", "reward": "agreement with labels", "rewriter": "valid proposals"}
 
 
 def warm_start(config: SftConfig, progress: Progress) -> None:
     """Train and export, unless `output` was made from the same inputs."""
-    if config.role not in _MEASURES:
-        raise ConfigError(f"role: found {config.role!r}, expected one of {', '.join(_MEASURES)}")
-    key, note = digest(config), Path(config.output) / "sft.json"
+    validate_sft(config)
+    domain = make_domain(loop_config(config))
+    output = Path(config.output)
+    key, note = digest(config, domain), output / "sft.json"
     if note.is_file() and json.loads(note.read_text())["digest"] == key:
         progress.line(
             f"warm start {config.role}: {config.output} is up to date ({json.loads(note.read_text())['measure']:.1%})"
         )
         return
-    training = WarmStart(config, progress)
-    result = training.run()
-    training.learner.export(Path(config.output))
-    note.write_text(json.dumps({"digest": key, "measure": result, "updates": training.learner.num_updates}))
+    training = WarmStart(config, domain, progress)
+    with closing(training.measured.engine):
+        result = training.run()
+        with writing(output, output.with_name(output.name + ".part")):
+            training.learner.export(output)
+            note.write_text(json.dumps({"digest": key, "measure": result, "updates": training.learner.num_updates}))
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ from pathlib import Path
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
-from transformers.utils.logging import disable_progress_bar
 
+from rlanything.cli import run_guarded
 from rlanything.config import DatasetConfig
 from rlanything.domains.alfworld.domain import AlfworldDomain
 
@@ -162,7 +162,6 @@ def main() -> None:
         "--show-actions", default="none", choices=["all", "here", "none"], help="as dataset.show_actions"
     )
     args = parser.parse_args()
-    disable_progress_bar()
     dataset = DatasetConfig(path=args.games, prompt="compact", show_actions=args.show_actions)
     tokenizer = make_tokenizer(AlfworldDomain(dataset, "tiny", max_step=20), args.vocab, NUM_TEXT)
     model = make_model(tokenizer, args.hidden, args.layers, args.seed)
@@ -173,4 +172,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_guarded(main, "starts anew")

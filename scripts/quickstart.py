@@ -6,6 +6,7 @@ Games and tiny model are made anew, byte for byte the same, in seconds; warm sta
 from __future__ import annotations
 
 import argparse
+import signal
 import subprocess
 import sys
 import time
@@ -44,6 +45,18 @@ def stages(seed: int, overrides: list[str]) -> list[tuple[str, list[str]]]:
     ]
 
 
+def run(command: list[str]) -> int:
+    """Run a stage to its end, whatever interrupts this script; returns its exit status.
+
+    Ctrl-C reaches the stage by itself, SIGTERM is passed on: it stops in its own way, and says what is kept.
+    """
+    stage = subprocess.Popen([sys.executable, *command])
+    signal.signal(signal.SIGINT, lambda *_: None)
+    signal.signal(signal.SIGTERM, lambda *_: stage.terminate())
+    status = stage.wait()
+    return status if status >= 0 else 128 - status  # a signal that the stage did not catch
+
+
 def main() -> None:
     """Run the stages in order."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -53,9 +66,8 @@ def main() -> None:
     started = time.perf_counter()
     for what, command in stages(args.seed, args.overrides):
         print(f"[{time.perf_counter() - started:5.0f} s] {what}", flush=True)
-        result = subprocess.run([sys.executable, *command], check=False)
-        if result.returncode:
-            sys.exit(result.returncode)
+        if status := run(command):
+            sys.exit(status)
     print(f"[{time.perf_counter() - started:5.0f} s] done")
 
 

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from rlanything.config import Config, ConfigError, load_as, load_config
-from rlanything.sft import SftConfig
+from rlanything.config import Config, ConfigError
+from rlanything.load import load_as, load_config
+from rlanything.sft import SftConfig, validate_sft
 
 ROOT = Path(__file__).parents[1]
 
@@ -20,7 +21,7 @@ def written(tmp_path: Path, text: str = "") -> str:
 @pytest.mark.parametrize("file", sorted((ROOT / "configs").rglob("*.yaml")), ids=lambda f: f.name)
 def test_every_shipped_yaml_loads(file):
     if file.name.startswith("sft_"):
-        load_as(SftConfig, [f"config={file}"])
+        validate_sft(load_as(SftConfig, [f"config={file}"]))
     else:
         load_config([f"config={file}"])
 
@@ -38,6 +39,13 @@ def test_every_shipped_yaml_loads(file):
         ("reward.step_discount=0.8", "reward.step_discount=0.8: .* unless reward.advantage=separate .found step_index"),
         ("reward.negative_weight=-1", "reward.negative_weight: found -1.0, expected a number of at least 0"),
         ("reward.policy_band=[0.9,0.1]", "reward.policy_band"),
+        ("reward.num_evaluation=1", "reward.num_evaluation=1: with reward.group=step .* never trains"),
+        ("reward.temperature=0", "reward.temperature: found 0.0, expected a number above 0"),
+        ("rollout.num_rollout_per_trial=1", "num_rollout_per_trial=1: fewer than rollout.min_group=2"),
+        ("rollout.num_retry=-1", "rollout.num_retry: found -1, expected a number of at least 0"),
+        ("experiment.sinks=[tensorbord]", "experiment.sinks: found 'tensorbord', expected some of tensorboard"),
+        ("experiment.num_device=1", r"gpu_memory_utilization: 0.85 \+ 0.85 \+ 0.85 of one accelerator"),
+        ("engine.rewriter.max_model_len=100", "engine.rewriter.max_model_len: found 100, expected more than"),
         ("adaptation.alpha_low=0.9", "alpha_low"),
         ("engine.policy.max_model_len=100", "engine.policy.max_model_len: found 100, expected more than"),
         ("training.policy.zero_stage=7", "training.policy.zero_stage: found 7"),
@@ -47,6 +55,22 @@ def test_every_shipped_yaml_loads(file):
 def test_a_bad_override_is_named(tmp_path, override, message):
     with pytest.raises(ConfigError, match=message):
         load_config([written(tmp_path), override])
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("role=critic", "role: found 'critic', expected one of policy, reward, rewriter"),
+        ("training.schedule=linaer", "training.schedule: found 'linaer', expected one of constant, linear, cosine"),
+        ("dataset.show_actions=some", "dataset.show_actions: found 'some'"),
+        ("engine.kind=tgi", "engine.kind: found 'tgi'"),
+        ("batch=0", "batch: found 0, expected a number above 0"),
+    ],
+)
+def test_a_bad_override_of_a_warm_start_is_named(override, message):
+    config = load_as(SftConfig, [f"config={ROOT}/configs/quickstart/sft_policy.yaml", override])
+    with pytest.raises(ConfigError, match=message):
+        validate_sft(config)
 
 
 def test_biased_sampling_is_possible_where_it_is_asked_for(tmp_path):

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
+from rlanything.errors import ClearError
 from rlanything.types import Direction, Task, Trajectory
 
 Message = dict[str, str]
 """One chat message: {"role": "system" | "user" | "assistant", "content": text}."""
 
 
-class TaskError(ValueError):
+class TaskError(ClearError, ValueError):
     """A task that cannot be used: the message names the task or file, what was found and what to do."""
 
 
@@ -92,6 +94,10 @@ class Domain(Protocol):
 
     def tasks(self, split: str) -> list[Task]:
         """All tasks of a split. Raises TaskError naming the folder where there is none."""
+        ...
+
+    def data_files(self, split: str) -> list[Path]:
+        """The files that a split's tasks are read from."""
         ...
 
     def make_env(self, task: Task) -> Env:

@@ -17,6 +17,8 @@ import numpy as np
 import torch
 from transformers import AttentionInterface
 
+from rlanything.engines.base import EngineError
+
 IMPLEMENTATION = "rlanything_blocks"
 BLOCK_SIZE = 16
 CHUNK_ROWS = 16  # sequences per chunk: enough to hide the call overhead, few enough to stay in the cache
@@ -173,8 +175,12 @@ def _attention(
     attention_mask: torch.Tensor | None,
     scaling: float,
     block_cache: BlockCache,
+    softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
     **_: object,
 ) -> tuple[torch.Tensor, None]:
+    if softcap is not None or s_aux is not None:
+        raise EngineError("the model caps its attention scores or has attention sinks: use engine.kind=vllm")
     return block_cache.attend(module.layer_idx, query, key, value, scaling), None
 
 

@@ -5,9 +5,12 @@ An engine knows neither tasks nor rewards. Policy, reward model and rewriter are
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+from rlanything.errors import ClearError
 
 if TYPE_CHECKING:
     import torch
@@ -41,16 +44,23 @@ class Completion:
 
 @dataclass
 class EngineStats:
-    """Counters since the engine started. `busy_s` is the time spent inside model steps."""
+    """Counters since the engine started. `busy_s` is the time spent inside model steps, `own_memory_gb` the peak
+    memory of the process that the engine has to itself [GiB]; 0 where it lives in its caller's."""
 
     prompt_tokens: int = 0
     cached_prompt_tokens: int = 0
     generated_tokens: int = 0
     steps: int = 0
     busy_s: float = 0.0
+    own_memory_gb: float = 0.0
 
 
-class EngineError(RuntimeError):
+def peak_memory_gb() -> float:
+    """The largest resident memory that this process has had [GiB]."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+class EngineError(ClearError, RuntimeError):
     """The engine could not do what it was asked: the message says which request and what to do."""
 
 

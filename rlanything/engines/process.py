@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlanything.config import EngineConfig, ModelConfig
-from rlanything.engines.base import Completion, Engine, EngineError, EngineStats, SamplingParams
+from rlanything.engines.base import Completion, Engine, EngineError, EngineStats, SamplingParams, peak_memory_gb
 
 if TYPE_CHECKING:
     import torch
@@ -232,6 +232,7 @@ def _answer(engine: Engine, method: str, args: tuple[Any, ...]) -> Any:
         if method == "load_weights":
             version, arrays = args
             return engine.load_weights(version, ((name, torch.from_numpy(array)) for name, array in arrays))
-        return getattr(engine, method)(*args)
+        result = getattr(engine, method)(*args)
+        return replace(result, own_memory_gb=peak_memory_gb()) if method == "stats" else result
     except Exception as error:
         return error

@@ -25,15 +25,11 @@ from rlanything.checksum import checksum
 from rlanything.config import LearnerConfig, ModelConfig
 from rlanything.learner.distributed import engine_config, start_deepspeed
 from rlanything.learner.loss import TokenBatch, policy_loss, supervised_loss
-from rlanything.learner.model import FLEX_BLOCK, TreeModel
+from rlanything.learner.model import FLEX_BLOCK, LearnerError, TreeModel
 from rlanything.learner.packing import MicroBatch, build_trees, pack, packing_ratio, split_minibatches
 from rlanything.types import Sample
 
 STATE = "state"  # DeepSpeed's name for a checkpoint inside its folder
-
-
-class LearnerError(RuntimeError):
-    """An update that cannot be taken: the message names the update, what was found and what to do."""
 
 
 @dataclass(eq=False)
@@ -114,12 +110,12 @@ class Learner:
         self._bad_gradient = torch.zeros((), device=self.device)
         for parameter in self.model.parameters():
             parameter.register_hook(self._watch_gradient)
-        options = {"lr": config.lr, "betas": tuple(config.betas), "weight_decay": config.weight_decay}
+        self._options = {"lr": config.lr, "betas": tuple(config.betas), "weight_decay": config.weight_decay}
         params = list(self.model.parameters())
         optimizer = (
-            torch.optim.AdamW(params, **options)  # type: ignore[arg-type]
+            torch.optim.AdamW(params, **self._options)  # type: ignore[arg-type]
             if config.zero_stage
-            else ClippedAdamW(params, config.max_grad_norm, **options)
+            else ClippedAdamW(params, config.max_grad_norm, **self._options)
         )
         self.engine, self.optimizer, _, _ = deepspeed.initialize(
             model=self.model, optimizer=optimizer, config=engine_config(config), dist_init_required=False
@@ -281,6 +277,8 @@ class Learner:
         if not (folder / STATE).is_dir():
             raise LearnerError(f"{folder}: no learner state found; expected what Learner.save wrote there")
         _, client = self.engine.load_checkpoint(str(folder), tag=STATE)
+        for group in self.engine.optimizer.param_groups:
+            group.update(self._options)  # the configuration may have changed since
         self._rng.bit_generator.state = client["learner"]["rng"]
         self.num_updates = client["learner"]["num_updates"]
 

@@ -15,7 +15,7 @@ from rlanything.config import LearnerConfig
 
 
 def start_deepspeed(log_path: Path | None) -> ModuleType:
-    """Import and start DeepSpeed; its log goes to `log_path` (nowhere where None). Safe to call once a Learner.
+    """Import and start DeepSpeed; the process's log of it goes to `log_path`, nowhere where None, from here on.
 
     One process needs no rendezvous: its group lives in an in-process store, so no port is opened. Where a launcher
     has set WORLD_SIZE > 1, its RANK, LOCAL_RANK, MASTER_ADDR and MASTER_PORT are used.
@@ -28,6 +28,7 @@ def start_deepspeed(log_path: Path | None) -> ModuleType:
     logger = logging.getLogger("DeepSpeed")
     for handler in list(logger.handlers):
         logger.removeHandler(handler)
+        handler.close()
     logger.addHandler(logging.FileHandler(log_path) if log_path else logging.NullHandler())
 
     # The shared-memory all-reduce serves tensor-parallel inference on CPUs alone; building it takes a minute.

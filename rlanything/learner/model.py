@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from rlanything.config import ModelConfig
+from rlanything.errors import ClearError
 from rlanything.learner.packing import MicroBatch
 
 HEAD_CHUNK_ELEMENTS = 1 << 23  # logits alive at once: 32 MiB in float32
@@ -24,14 +25,32 @@ QUERY_CHUNK = 128  # queries per attention product: keys after the chunk's end a
 FLEX_BLOCK = 128  # FlexAttention's block size, to which rows are padded on a GPU
 
 
+SCALINGS = ("logits_scaling", "logit_scale", "final_logit_softcapping")  # of logits, which `_head` does not apply
+
+
+class LearnerError(ClearError, RuntimeError):
+    """A model or an update that cannot be trained: the message names it, what was found and what to do."""
+
+
 def tree_attention(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor, scaling: float, **_: Any
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor,
+    scaling: float,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    **_: Any,
 ) -> tuple[Tensor, None]:
     """Attention under an additive mask [B, 1, T, T] on a CPU; query [B, H, T, D], key and value [B, K, T, D].
 
     Depth-first order makes the mask causal, so a chunk of queries needs the keys up to its end alone. Plain
     products beat scaled_dot_product_attention's CPU kernel in training (about 1.5x the whole pass in bfloat16).
+    Raises LearnerError where the model caps its scores or has attention sinks.
     """
+    if softcap is not None or s_aux is not None:
+        raise LearnerError("the model caps its attention scores or has attention sinks, which cannot train on a CPU")
     B, H, T, D = query.shape
     K = key.shape[1]
     query = (query * scaling).to(value.dtype)
@@ -60,6 +79,14 @@ def tree_mask(ends: Tensor) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor
     return visible
 
 
+def _check_trainable(config: Any, path: str) -> None:
+    kinds = sorted(set(getattr(config, "layer_types", None) or ()) - {"full_attention"})
+    if kinds:
+        raise LearnerError(f"model {path}: layers of kind {', '.join(kinds)}; only full_attention can train")
+    if found := [name for name in SCALINGS if getattr(config, name, None) not in (None, 1)]:
+        raise LearnerError(f"model {path}: its config sets {', '.join(found)}, which training does not apply")
+
+
 def dense_mask(ends: Tensor, dtype: torch.dtype) -> Tensor:
     """The same mask, additive: [B, 1, T, T] of 0 and -inf for `ends` [B, T] on a CPU."""
     B, T = ends.shape
@@ -84,10 +111,7 @@ class TreeModel(nn.Module):
             attention_dropout=0.0,
             attn_implementation="flex_attention" if device.type == "cuda" else "rlanything_tree",
         )
-        sliding = set(getattr(self.lm.config, "layer_types", None) or ()) - {"full_attention"}
-        if sliding:
-            found = sorted(sliding)
-            raise ValueError(f"model.path {config.path}: layers of kind {found}, only full_attention can train")
+        _check_trainable(self.lm.config, config.path)
         self.dtype, self.device, self.entropy_gradient = dtype, device, entropy_gradient
 
     @property

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, Protocol
 
 from safetensors import SafetensorError
@@ -37,7 +39,7 @@ def save(root: Path, step: int, learners: Mapping[str, Saveable], state: dict[st
     Raises RunError where the disk refuses; the half-written folder is removed and older checkpoints stay whole.
     """
     final, temporary = root / f"step_{step:06d}", root / f".step_{step:06d}.tmp"
-    try:
+    with writing(final, temporary):
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
         for name, learner in learners.items():
@@ -46,15 +48,22 @@ def save(root: Path, step: int, learners: Mapping[str, Saveable], state: dict[st
         (temporary / _META).write_text(json.dumps({"step": step, **state}))
         shutil.rmtree(final, ignore_errors=True)
         temporary.rename(final)
-    except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors have their own for a full disk
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise RunError(
-            f"{final}: the checkpoint could not be written ({type(error).__name__}: {error}); where the disk "
-            "is full free space, then run the same command again"
-        ) from error
     for old in _complete(root)[:-keep]:
         shutil.rmtree(old, ignore_errors=True)
     return final
+
+
+@contextmanager
+def writing(final: Path, temporary: Path) -> Iterator[None]:
+    """Raise RunError where the disk refuses what the block writes, and remove the half-written folder."""
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors have their own for a full disk
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise RunError(
+            f"{final}: could not be written ({type(error).__name__}: {error}); where the disk is full free space, "
+            "then run the same command again"
+        ) from error
 
 
 def latest(root: Path) -> Path | None:
@@ -69,7 +78,7 @@ def load(folder: Path, learners: Mapping[str, Saveable]) -> dict[str, Any]:
         state: dict[str, Any] = json.loads((folder / _META).read_text())
         for name, learner in learners.items():
             learner.load(folder / name)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, EOFError, UnpicklingError) as error:
         raise RunError(
             f"{folder}: the checkpoint cannot be read ({type(error).__name__}: {error}); "
             "remove that folder to go on from the one before it"

@@ -12,12 +12,13 @@ from typing import IO, Any
 from omegaconf import OmegaConf
 
 from rlanything.config import Config
+from rlanything.errors import ClearError
 
-FIXED = ("model", "dataset", "rollout", "reward", "evaluation")  # sections that a resumed run must share
+FIXED = ("experiment.seed", "model", "dataset", "rollout", "reward", "evaluation")  # what a resumed run must share
 SMALL_FILE = 1 << 20  # bytes: files of a model that are read for its fingerprint; of larger ones the size will do
 
 
-class RunError(RuntimeError):
+class RunError(ClearError, RuntimeError):
     """The run cannot start or go on: the message says where, why and what to do."""
 
 
@@ -35,7 +36,7 @@ def write_atomic(path: Path, content: str | bytes) -> None:
 def fingerprint(model: str) -> str:
     """A digest of a model's folder, quick for large models too; "" of a name that is not a local folder."""
     digest = hashlib.sha256()
-    files = sorted(p for p in Path(model).glob("*") if p.is_file()) if Path(model).is_dir() else []
+    files = sorted(p for p in Path(model).glob("*") if p.is_file()) if model and Path(model).is_dir() else []
     for file in files:
         size = file.stat().st_size
         digest.update(f"{file.name} {size} ".encode() + (file.read_bytes() if size < SMALL_FILE else b""))
@@ -60,7 +61,7 @@ class RunFolder:
         Raises RunError where the folder is in use, or holds a run of other models, tasks or rules: its episodes and
         checkpoints must not be mixed with this one's.
         """
-        if config.experiment.resume == "never" and self.metrics.exists():
+        if config.experiment.resume == "never" and self._used():
             raise RunError(
                 f"{self.path}: holds a run already and experiment.resume=never; choose another experiment.name, "
                 "or experiment.resume=auto"
@@ -84,14 +85,21 @@ class RunFolder:
             self._lock.close()
             self._lock = None
 
+    def _used(self) -> bool:
+        """Whether anything was measured here: a run that failed at its start may be started otherwise."""
+        return self.metrics.exists() or any(self.path.glob("evaluations/parts/*"))
+
     def _refuse_other_run(self, config: Config, models: dict[str, str]) -> None:
         stored = self.path / "config.yaml"
-        if not (stored.exists() and self.metrics.exists()):
+        if not (stored.exists() and self._used()):
             return
         old: Any = OmegaConf.to_container(OmegaConf.load(stored))
         new: Any = OmegaConf.to_container(OmegaConf.structured(config), enum_to_str=True)
-        for section in FIXED:
+        for name in FIXED:
+            section, _, only = name.partition(".")
             for key, now in new[section].items():
+                if only and key != only:
+                    continue
                 before = old.get(section, {}).get(key)
                 if before != now:
                     raise RunError(

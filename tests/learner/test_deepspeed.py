@@ -1,13 +1,16 @@
 """The learner on real DeepSpeed on a CPU: it learns, it continues exactly, and it refuses what would poison weights."""
 
+import json
+import shutil
+
 import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlanything.config import LearnerConfig, ModelConfig
-from rlanything.learner.deepspeed import Learner, LearnerError, lr_factor
-from rlanything.learner.model import TreeModel
+from rlanything.learner.deepspeed import Learner, lr_factor
+from rlanything.learner.model import LearnerError, TreeModel
 from rlanything.learner.packing import build_trees, pack
 from rlanything.types import Sample
 
@@ -228,3 +231,24 @@ def test_bfloat16_stays_close_to_float32(make_learner):
     samples = random_samples(5)
     exact, rounded = (np.concatenate(logprobs_of(make_learner(dtype=d), samples)) for d in ("float32", "bfloat16"))
     assert 0 < np.abs(exact - rounded).mean() < 0.05
+
+
+@pytest.mark.parametrize("zero_stage", [0, 2])
+def test_a_resumed_optimizer_obeys_the_configuration_of_now(make_learner, tmp_path, zero_stage):
+    learner = make_learner(zero_stage=zero_stage)
+    learner.update(random_samples(0))
+    learner.save(tmp_path / "saved")
+    resumed = make_learner(zero_stage=zero_stage, betas=[0.5, 0.6], weight_decay=0.1)
+    resumed.load(tmp_path / "saved")
+    resumed.update(random_samples(1))
+    groups = resumed.engine.optimizer.param_groups
+    assert all(tuple(g["betas"]) == (0.5, 0.6) and g["weight_decay"] == 0.1 for g in groups)
+
+
+def test_a_model_that_scales_its_logits_is_refused(make_learner, model_folder, tmp_path):
+    folder = tmp_path / "scaled"
+    shutil.copytree(model_folder["llama"], folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"logits_scaling": 8.0}))
+    with pytest.raises(LearnerError, match="scaled: its config sets logits_scaling"):
+        Learner(ModelConfig(str(folder)), LearnerConfig(), 1)

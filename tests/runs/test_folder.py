@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rlanything.config import Config
-from rlanything.runs.folder import RunError, RunFolder
+from rlanything.runs.folder import RunError, RunFolder, fingerprint
 
 
 @pytest.fixture
@@ -47,6 +47,38 @@ def test_a_run_whose_model_was_remade_at_the_same_path_is_refused(config: Config
     Path(config.model.reward.path, "model.safetensors").write_bytes(b"WEIGHTS")
     with pytest.raises(RunError, match="another reward model"):
         begin(config)
+
+
+def test_a_run_with_another_seed_is_refused(config: Config) -> None:
+    begin(config)
+    config.experiment.seed = 1
+    with pytest.raises(RunError, match=r"holds a run with experiment\.seed=0, now 1"):
+        begin(config)
+
+
+def test_an_evaluation_that_was_cut_off_in_its_first_split_is_not_mixed_with_another(config: Config) -> None:
+    folder = RunFolder(config)
+    folder.open(config)
+    (folder.path / "evaluations/parts").mkdir(parents=True)
+    (folder.path / "evaluations/parts/train_000000.parquet").touch()
+    folder.close()
+    config.evaluation.temperature = 0.5
+    with pytest.raises(RunError, match=r"holds a run with evaluation\.temperature=1\.0, now 0\.5"):
+        begin(config)
+
+
+def test_a_run_that_failed_at_its_start_may_be_started_otherwise(config: Config) -> None:
+    folder = RunFolder(config)
+    folder.open(config)
+    folder.close()
+    config.rollout.max_interaction_step = 7
+    begin(config)
+
+
+def test_a_model_without_a_path_has_no_fingerprint_of_the_working_directory(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nohup.out").write_text("anything")
+    assert fingerprint("") == ""
 
 
 def test_a_used_folder_is_refused_where_resume_is_never(config: Config) -> None:

@@ -15,12 +15,13 @@ from rlanything.domains.alfworld.model import Game
 from rlanything.domains.alfworld.progress import Progress
 from rlanything.domains.alfworld.simulator import NOTHING_HAPPENS, Episode
 from rlanything.domains.base import Observation
+from rlanything.errors import ClearError
 
 # Fast Downward's translator keeps module globals: one game is loaded or stepped at a time.
 _lock = threading.Lock()
 
 
-class TextWorldMissing(ImportError):
+class TextWorldMissing(ClearError, ImportError):
     """A package of the TextWorld backend is not installed: the message says which, and how to get it."""
 
 

@@ -23,7 +23,7 @@ from rlanything.domains.alfworld.prompts import (
 from rlanything.domains.alfworld.rooms import facts_of, goals_of
 from rlanything.domains.alfworld.sentences import write_sentence
 from rlanything.domains.alfworld.simulator import NOTHING_HAPPENS, Episode
-from rlanything.domains.base import Conversation, Message, Observation, Step
+from rlanything.domains.base import Conversation, Message, Observation, Step, TaskError
 from rlanything.types import Direction, Trajectory, Turn
 
 SEARCH_NOISE = 0.7  # of the explorer's search order: a policy that always searches alike explores too little
@@ -31,6 +31,7 @@ POLICY_ERRORS = 0.15  # share of wrong actions in demonstrations of acting
 JUDGE_ERRORS = (0.1, 0.6)  # range of that share in episodes to be judged
 JUDGE_LAPSES = (0.0, 0.8)  # range of the explorer's lapses there: a small policy overlooks, forgets and wanders
 JUDGE_NOTHING = 0.25  # share of the steps that did nothing that are judged: the easiest half of an episode else
+MAX_MISSES = 1000  # games in a row without a demonstration: there will be none
 TWO_TEMPLATES = 2  # sentences a goal
 
 
@@ -158,8 +159,12 @@ def _effort(game: Game, goal: Goal) -> float | None:
 def conversations(
     role: str, games: Sequence[Game], prior: Prior, rng: random.Random, max_step: int, style: str, show_actions: str
 ) -> Iterator[Conversation]:
-    """An endless stream of demonstrations for a role: policy, reward or rewriter."""
-    while True:
+    """An endless stream of demonstrations for a role: policy, reward or rewriter.
+
+    Raises TaskError where MAX_MISSES games in a row give none.
+    """
+    misses = 0
+    while misses < MAX_MISSES:
         game = rng.choice(games)
         if role == "reward":
             yield from judge_demonstrations(game, prior, rng, max_step, style)
@@ -169,5 +174,11 @@ def conversations(
             if role == "policy"
             else rewrite_demonstration(game, rng, style)
         )
+        misses += 1
         if conversation is not None:
+            misses = 0
             yield conversation
+    raise TaskError(
+        f"no demonstration for the {role} in {MAX_MISSES} tries: {max_step} turns an episode are too few for these "
+        "games, or their rooms leave no other task; raise max_interaction_step, or choose other games"
+    )

@@ -57,6 +57,10 @@ class AlfworldDomain:
             for source, entry in self.library.load(split).items()
         ]
 
+    def data_files(self, split: str) -> list[Path]:
+        """What the split's games are read from."""
+        return self.library.paths(split)
+
     def make_env(self, task: Task) -> Env:
         """An episode of the task on the configured backend."""
         game = self._task_game(task)
@@ -127,8 +131,10 @@ class AlfworldDomain:
 
     def settle_task(self, task: Task, accepted: bool) -> None:
         """Move an accepted variant's game from temp_train to syn_train; remove a dropped one's."""
-        waiting = self.adapted / "temp_train"
-        move_game(waiting / task.payload["folder"], waiting, self.adapted / "syn_train" if accepted else None)
+        waiting, active, folder = self.adapted / "temp_train", self.adapted / "syn_train", task.payload["folder"]
+        if accepted and not ((waiting / folder).exists() or (active / folder).exists()):
+            self._write_variant(task)  # removed by a step that a crash undid and whose verdict was another
+        move_game(waiting / folder, waiting, active if accepted else None)
 
     def _parse(self, source: str) -> Game:
         return parse_game(self.library.files(source)[0], source)

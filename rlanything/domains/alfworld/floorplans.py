@@ -21,6 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from rlanything.errors import ClearError
+
 PLACEMENT_FILE = Path(__file__).with_name("placement.json")
 SPLITS = ("train", "eval_in_distribution", "eval_out_of_distribution")
 ROOMS = {
@@ -33,7 +35,7 @@ CAMERA_HEIGHT = 1.65  # [m]; with it 95 % of the poses equal those of real games
 GRID = 0.25  # ALFRED's navigation grid [m]
 
 
-class AlfworldMissing(RuntimeError):
+class AlfworldMissing(ClearError, RuntimeError):
     """The alfworld package, or a file of it, is not there."""
 
 

@@ -48,34 +48,58 @@ class PackedGame:
     annotations: tuple[str, ...]
 
 
-def load_packed(path: Path) -> Iterator[PackedGame]:
-    """The games of a packed .jsonl.xz, in its order, one at a time (a game's PDDL is 40 kB).
+@dataclass(frozen=True, slots=True)
+class Template:
+    """What all games of a packed file share: domain and grammar, with {task} in the sentence's place."""
 
-    The file's folder must hold template.json, with the domain and grammar that all games share.
-    Raises TaskError where a file is missing or a line is not a game.
+    domain: str
+    grammar: str
+
+    @classmethod
+    def beside(cls, packed: Path) -> Template:
+        """The template.json of a packed file's folder. Raises TaskError naming what is missing or corrupt."""
+        path = packed.parent / "template.json"
+        for wanted in (packed, path):
+            if not wanted.is_file():
+                raise TaskError(
+                    f"{wanted}: no such file; a packed data set is a .jsonl.xz with template.json beside it"
+                )
+        try:
+            template = json.loads(path.read_text())
+            return cls(template["pddl_domain"], template["grammar"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise TaskError(f"{path}: not the template of packed games ({error!r}); copy the file anew") from error
+
+    def unpack(self, line: str) -> PackedGame:
+        """The game of a line. Raises ValueError, KeyError or TypeError where it is none."""
+        entry = json.loads(line)
+        sentence = json.dumps(entry["task"], ensure_ascii=False)[1:-1]  # the grammar keeps it inside a JSON string
+        data = {
+            "pddl_domain": self.domain,
+            "grammar": self.grammar.replace("{task}", sentence),
+            "pddl_problem": entry["problem"],
+            "walkthrough": entry["walkthrough"],
+            "solvable": True,
+        }
+        return PackedGame(entry["path"], data, entry["traj"], tuple(entry["anns"]))
+
+
+def packed_lines(path: Path, template: Template) -> Iterator[tuple[str, PackedGame]]:
+    """(line, game) of a packed .jsonl.xz, in its order, one at a time (a game's PDDL is 40 kB).
+
+    Raises TaskError where the file is cut or a line is not a game.
     """
-    template_path = path.parent / "template.json"
-    for wanted in (path, template_path):
-        if not wanted.is_file():
-            raise TaskError(f"{wanted}: no such file; a packed data set is a .jsonl.xz with template.json beside it")
-    template = json.loads(template_path.read_text())
-    domain, grammar = template["pddl_domain"], template["grammar"]
     with lzma.open(path, "rt", encoding="utf-8") as lines:
         for number, line in enumerate(_whole(lines, path), 1):
             try:
-                entry = json.loads(line)
-                # The grammar keeps the sentence inside a JSON string.
-                sentence = json.dumps(entry["task"], ensure_ascii=False)[1:-1]
-                data = {
-                    "pddl_domain": domain,
-                    "grammar": grammar.replace("{task}", sentence),
-                    "pddl_problem": entry["problem"],
-                    "walkthrough": entry["walkthrough"],
-                    "solvable": True,
-                }
-                yield PackedGame(entry["path"], data, entry["traj"], tuple(entry["anns"]))
-            except (json.JSONDecodeError, KeyError, TypeError) as error:
+                yield line, template.unpack(line)
+            except (ValueError, KeyError, TypeError) as error:
                 raise TaskError(f"{path}, line {number}: not a packed game ({error!r}); copy the file anew") from error
+
+
+def load_packed(path: Path) -> Iterator[PackedGame]:
+    """The games of a packed .jsonl.xz, whose folder must hold template.json too. Raises TaskError."""
+    return (game for _, game in packed_lines(path, Template.beside(path)))
 
 
 def _whole(lines: Iterable[str], path: Path) -> Iterator[str]:

@@ -27,6 +27,7 @@ from rlanything.domains.alfworld.planner import plan
 from rlanything.domains.alfworld.scenes import Difficulty, Scene, fixed_things, furnish, movable_types, target_options
 from rlanything.domains.alfworld.sentences import write_sentence
 from rlanything.domains.alfworld.simulator import Episode
+from rlanything.errors import ClearError
 
 UNSEEN_GOAL = 0.1  # weight of a goal that is possible but that no real game asks for (a real one weighs 1 or more)
 NUM_TRY = 50  # scenes tried for one game
@@ -38,7 +39,7 @@ GameKey = tuple[int, Goal, frozenset[tuple[str, ...]]]
 """What makes two games the same task: floor plan, goal, and where the target objects start."""
 
 
-class GenerationError(RuntimeError):
+class GenerationError(ClearError, RuntimeError):
     """No such game can be made: the message says which and what to change."""
 
 

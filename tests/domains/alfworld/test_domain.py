@@ -97,6 +97,41 @@ def test_an_accepted_variant_moves_to_syn_train_and_a_dropped_one_goes(domain):
         assert (domain.adapted / "syn_train" / name).exists() == accepted
 
 
+def test_a_variant_that_a_step_dropped_and_a_crash_undid_may_be_accepted_after_all(domain):
+    task = domain.tasks("train")[0]
+    variant = domain.parse_task(f"\\boxed{{{variant_sentence(domain._game(task.id))}}}", task, Direction.EASIER, "v~1")
+    domain.settle_task(variant, accepted=False)
+    domain.settle_task(variant, accepted=True)
+    assert (domain.adapted / "syn_train/v~1/game.tw-pddl").is_file()
+
+
+def test_a_variant_that_holds_at_the_start_or_takes_too_long_is_rejected(domain, games):
+    task, game = domain.tasks("train")[0], games[0]
+    done = next(g for g in goals_of(game) if plan(Episode(game.with_goal(g, ""))) == [])
+    long = max(
+        (g for g in goals_of(game) if g != game.goal), key=lambda g: len(plan(Episode(game.with_goal(g, ""))) or [])
+    )
+    for goal, reason, max_step in ((done, "already_solved", 20), (long, "too_long", 2)):
+        domain.max_step = max_step
+        with pytest.raises(RejectedTask) as rejected:
+            domain.parse_task(f"\\boxed{{{write_sentence(goal)}}}", task, Direction.EASIER, "v~1")
+        assert rejected.value.reason == reason
+
+
+def test_a_split_is_found_by_the_name_that_alfworld_download_gives_it(world, tmp_path):
+    (tmp_path / "valid_seen.jsonl.xz").write_bytes((world.games / "eval_in_distribution.jsonl.xz").read_bytes())
+    (tmp_path / "template.json").write_bytes((world.games / "template.json").read_bytes())
+    config = DatasetConfig(path=str(tmp_path))
+    assert len(AlfworldDomain(config, "test", 20).tasks("eval_in_distribution")) == 6
+
+
+def test_a_corrupt_template_of_packed_games_is_named(world, tmp_path):
+    (tmp_path / "train.jsonl.xz").write_bytes((world.games / "train.jsonl.xz").read_bytes())
+    (tmp_path / "template.json").write_text('{"pddl_domain": ')
+    with pytest.raises(TaskError, match=r"template\.json: not the template"):
+        AlfworldDomain(DatasetConfig(path=str(tmp_path)), "test", 20).tasks("train")
+
+
 def test_a_variant_that_a_crash_left_behind_is_written_anew(domain):
     task = domain.tasks("train")[0]
     text = f"\\boxed{{{variant_sentence(domain._game(task.id))}}}"

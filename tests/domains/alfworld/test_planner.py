@@ -52,12 +52,14 @@ def test_every_real_game_is_won_in_no_more_steps_than_its_walkthrough(split):
 
 
 def test_wins_real_games_from_states_a_random_walk_leads_to():
-    rng = random.Random(0)
-    for game in real_games("valid_seen"):
+    rng, games, won = random.Random(0), real_games("valid_seen"), 0
+    for game in games:
         episode = Episode(game)
         wander(episode, rng, 20)
-        if distance(episode) is not None:
+        if distance(episode) is not None:  # a walk may spoil a task, such as by slicing
             follow(episode)
+            won += 1
+    assert won > 0.8 * len(games)
 
 
 def check_against_exhaustive_search(seeds: range) -> None:

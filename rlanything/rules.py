@@ -1,0 +1,195 @@
+"""Which values a configuration may have: choices, ranges, and the keys that must fit together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rlanything.config import Config, ConfigError
+
+ROLES = ("policy", "reward", "rewriter")
+LEARNERS = ("policy", "reward")
+# {role} and {learner} stand for each of them.
+CHOICES: dict[str, tuple[object, ...]] = {
+    "experiment.resume": ("auto", "never"),
+    "engine.{role}.kind": ("vllm", "transformers"),
+    "engine.{role}.dtype": ("bfloat16", "float32"),
+    "dataset.domain": ("alfworld",),
+    "dataset.backend": ("simulator", "textworld"),
+    "dataset.prompt": ("full", "compact"),
+    "dataset.show_actions": ("all", "here", "none"),
+    "rollout.history": ("append_only", "paper"),
+    "reward.advantage": ("step_index", "step_index_absorbing", "separate", "trajectory"),
+    "reward.consistency": ("feedback", "relative"),
+    "reward.group": ("step", "task"),
+    "training.{learner}.schedule": ("constant", "linear", "cosine"),
+    "training.{learner}.kl_reference": ("initial", "previous"),
+    "training.{learner}.loss_mean": ("response", "token"),
+    "training.{learner}.old_logprobs": ("learner", "engine"),
+    "training.{learner}.dtype": ("bfloat16", "float32"),
+    "training.{learner}.zero_stage": (0, 1, 2, 3),
+}
+POSITIVE = (
+    "experiment.total_step",
+    "experiment.num_node",
+    "experiment.save_every",
+    "experiment.keep_checkpoint",
+    "engine.{role}.max_model_len",
+    "engine.{role}.max_num_seqs",
+    "engine.{role}.step_timeout_s",
+    "rollout.num_trial",
+    "rollout.num_rollout_per_trial",
+    "rollout.max_interaction_step",
+    "rollout.max_response_tokens",
+    "rollout.temperature",
+    "rollout.max_concurrent",
+    "rollout.env_timeout_s",
+    "rollout.min_group",
+    "reward.max_response_tokens",
+    "reward.temperature",
+    "adaptation.num_try",
+    "adaptation.max_response_tokens",
+    "adaptation.temperature",
+    "training.{learner}.lr",
+    "training.{learner}.num_update",
+    "training.{learner}.num_epoch",
+    "training.{learner}.max_grad_norm",
+    "training.{learner}.micro_batch_tokens",
+    "evaluation.num_rollout",
+)
+NOT_NEGATIVE = (
+    "experiment.num_device",
+    "experiment.eval_every",
+    "experiment.num_thread",
+    "dataset.num_task",
+    "rollout.num_retry",
+    "rollout.top_k",
+    "reward.num_evaluation",
+    "reward.negative_weight",
+    "adaptation.max_candidate",
+    "training.{learner}.warmup_update",
+    "training.{learner}.kl_beta",
+    "training.{learner}.importance_cap",
+    "evaluation.num_task",
+    "evaluation.temperature",
+)
+SINKS = ("tensorboard", "wandb", "trackio")
+Expand = Callable[[str], list[str]]
+
+
+def every_role(pattern: str) -> list[str]:
+    """The keys of `Config` that a pattern stands for."""
+    if "{role}" in pattern:
+        return [pattern.replace("{role}", role) for role in ROLES]
+    return [pattern.replace("{learner}", learner) for learner in LEARNERS] if "{learner}" in pattern else [pattern]
+
+
+def value_of(config: object, key: str) -> object:
+    """The value at a dotted key."""
+    for part in key.split("."):
+        config = getattr(config, part)
+    return config
+
+
+def check_choices(config: object, expand: Expand) -> None:
+    """Raise ConfigError where a key of CHOICES has another value."""
+    for pattern, choices in CHOICES.items():
+        for key in expand(pattern):
+            found = value_of(config, key)
+            if found not in choices:
+                raise ConfigError(f"{key}: found {found!r}, expected one of {', '.join(map(str, choices))}")
+
+
+def check_numbers(config: object, expand: Expand, positive: Sequence[str] = POSITIVE) -> None:
+    """Raise ConfigError where a number is outside its range."""
+    for patterns, lowest, expected in ((positive, 1e-300, "above 0"), (NOT_NEGATIVE, 0.0, "of at least 0")):
+        for key in (key for pattern in patterns for key in expand(pattern)):
+            found = value_of(config, key)
+            if not (isinstance(found, (int, float)) and found >= lowest):
+                raise ConfigError(f"{key}: found {found!r}, expected a number {expected}")
+
+
+def validate(config: Config) -> None:
+    """Check what types cannot say. Raises ConfigError naming the key."""
+    check_choices(config, every_role)
+    check_numbers(config, every_role)
+    for sink in config.experiment.sinks:
+        if sink not in SINKS:
+            raise ConfigError(f"experiment.sinks: found {sink!r}, expected some of {', '.join(SINKS)}")
+    _check_bands(config)
+    _check_sampling(config)
+    _check_reward(config)
+    _check_contexts(config)
+    _check_accelerator(config)
+
+
+def _check_bands(config: Config) -> None:
+    for key in ("reward.policy_band", "reward.reward_band"):
+        band = value_of(config, key)
+        if not (isinstance(band, list) and len(band) == 2 and 0 <= band[0] <= band[1] <= 1):
+            raise ConfigError(f"{key}: found {band!r}, expected [low, high] with 0 <= low <= high <= 1")
+    adaptation = config.adaptation
+    if not 0 <= adaptation.alpha_low < adaptation.alpha_high <= 1:
+        raise ConfigError(
+            f"adaptation.alpha_low, alpha_high: found {adaptation.alpha_low}, {adaptation.alpha_high}, "
+            "expected 0 <= alpha_low < alpha_high <= 1"
+        )
+
+
+def _check_sampling(config: Config) -> None:
+    rollout = config.rollout
+    if (rollout.top_p < 1 or rollout.top_k > 0) and not rollout.allow_biased_sampling:
+        raise ConfigError(
+            f"rollout.top_p={rollout.top_p}, rollout.top_k={rollout.top_k}: the learner's logprobs are those of the "
+            "whole distribution, so training on such samples is biased; use top_p=1 top_k=0, or set "
+            "rollout.allow_biased_sampling=true"
+        )
+    if rollout.num_rollout_per_trial < rollout.min_group:
+        raise ConfigError(
+            f"rollout.num_rollout_per_trial={rollout.num_rollout_per_trial}: fewer than rollout.min_group="
+            f"{rollout.min_group}, so that every group would be dropped; raise one or lower the other"
+        )
+
+
+def _check_reward(config: Config) -> None:
+    reward = config.reward
+    if reward.num_evaluation == 0 and reward.step_weight != 0:
+        raise ConfigError(
+            f"reward.step_weight={reward.step_weight}: needs evaluations, but reward.num_evaluation=0; "
+            "set one of them otherwise (outcome only: reward.num_evaluation=0 reward.step_weight=0)"
+        )
+    if reward.num_evaluation == 1 and reward.group == "step":
+        raise ConfigError(
+            "reward.num_evaluation=1: with reward.group=step an evaluation is its own baseline and never trains; "
+            "use reward.group=task, or at least 2 evaluations"
+        )
+    if not (0 <= reward.step_discount <= 1 and (reward.step_discount == 0 or reward.advantage == "separate")):
+        raise ConfigError(
+            f"reward.step_discount={reward.step_discount}: expected a number from 0 to 1, and 0 unless "
+            f"reward.advantage=separate (found {reward.advantage})"
+        )
+
+
+def _check_accelerator(config: Config) -> None:
+    judged = config.reward.num_evaluation > 0 and config.model.reward.path != ""
+    used = {"policy": True, "reward": judged, "rewriter": config.adaptation.enabled}
+    engines = [getattr(config.engine, role) for role in ROLES if used[role]]
+    shares = [engine.gpu_memory_utilization for engine in engines if engine.kind == "vllm"]
+    if config.experiment.num_node == config.experiment.num_device == 1 and sum(shares) >= 1:
+        raise ConfigError(
+            f"engine.*.gpu_memory_utilization: {' + '.join(f'{s:g}' for s in shares)} of one accelerator; expected "
+            "less than 1 together, with room for the learners (such as 0.2 each)"
+        )
+
+
+def _check_contexts(config: Config) -> None:
+    needs = {
+        "policy": config.rollout.max_response_tokens,
+        "reward": config.reward.max_response_tokens if config.reward.num_evaluation else 0,
+        "rewriter": config.adaptation.max_response_tokens if config.adaptation.enabled else 0,
+    }
+    for role, need in needs.items():
+        context = getattr(config.engine, role).max_model_len
+        if need >= context:
+            raise ConfigError(
+                f"engine.{role}.max_model_len: found {context}, expected more than max_response_tokens ({need})"
+            )

@@ -1,0 +1,44 @@
+"""What every entry point does with a fault: the whole message, no traceback, a non-zero exit."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from rlanything.cli import run_guarded
+from rlanything.errors import ClearError
+
+
+def test_a_message_with_brackets_is_shown_as_it_is(capsys):
+    def main():
+        raise ClearError('expected [low, high]; run pip install "textworld[pddl]==1.7.0" [/]')
+
+    with pytest.raises(SystemExit) as stopped:
+        run_guarded(main)
+    said = " ".join(capsys.readouterr().err.split())
+    assert stopped.value.code == 1 and 'expected [low, high]; run pip install "textworld[pddl]==1.7.0" [/]' in said
+
+
+STAGE = """
+import pathlib, signal, sys, time
+def stop(*_):
+    pathlib.Path({note!r}).write_text("stopped in its own way")
+    sys.exit(143)
+signal.signal(signal.SIGTERM, stop)
+pathlib.Path({ready!r}).touch()
+time.sleep(60)
+"""
+
+
+def test_a_quickstart_that_is_terminated_lets_its_stage_end_itself(tmp_path):
+    note, ready = tmp_path / "note", tmp_path / "ready"
+    stage = STAGE.format(note=str(note), ready=str(ready))
+    code = f"import sys; sys.path.insert(0, 'scripts'); from quickstart import run; sys.exit(run(['-c', {stage!r}]))"
+    process = subprocess.Popen([sys.executable, "-c", code])
+    while not ready.exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 143 and note.read_text() == "stopped in its own way"

@@ -1,0 +1,110 @@
+"""The warm start: bad conversations are named, equal inputs are not trained again, other games are."""
+
+import json
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from rlanything.chat import Chat
+from rlanything.config import ConfigError, DatasetConfig, EngineConfig, LearnerConfig, ModelConfig
+from rlanything.domains.base import TaskError
+from rlanything.runs.progress import Progress
+from rlanything.sft import SftConfig, encode, read_conversations, warm_start
+
+
+@pytest.fixture
+def config(world, tmp_path):
+    """Two updates of a policy."""
+    games = tmp_path / "games"
+    shutil.copytree(world.games, games)
+    return SftConfig(
+        role="policy",
+        model=ModelConfig(str(world.model)),
+        output=str(tmp_path / "trained"),
+        dataset=DatasetConfig(path=str(games), prompt="compact", show_actions="here"),
+        num_measure=2,
+        batch=4,
+        max_update=2,
+        engine=EngineConfig("transformers", "float32", max_model_len=512, max_num_seqs=8, kv_cache_gb=0.05),
+        training=LearnerConfig(lr=1e-3, dtype="float32", micro_batch_tokens=2048),
+        num_thread=1,
+    )
+
+
+def test_equal_inputs_are_not_trained_again_and_other_games_are(config, capsys):
+    warm_start(config, Progress())
+    written = (Path(config.output) / "model.safetensors").read_bytes()
+    warm_start(config, Progress())
+    assert "update 2" in (said := capsys.readouterr().out) and "is up to date" in said
+    train = Path(config.dataset.path) / "train.jsonl.xz"
+    shutil.copy(train.with_name("eval_in_distribution.jsonl.xz"), train)
+    warm_start(config, Progress())
+    assert "up to date" not in capsys.readouterr().out
+    assert (Path(config.output) / "model.safetensors").read_bytes() != written
+
+
+def test_conversations_of_a_file_are_learned(config, world, tmp_path):
+    messages = [{"role": "user", "content": "a mug"}, {"role": "assistant", "content": "take mug 1"}]
+    config.data = str(tmp_path / "said.jsonl")
+    Path(config.data).write_text(json.dumps({"messages": messages}) + "\n")
+    [sample] = [encode(Chat(config.model), c) for c in islice(read_conversations(Path(config.data)), 1)]
+    chat = Chat(config.model)
+    assert sample.ids.tolist() == [*chat.prompt(messages[:1]), *chat.encode("take mug 1"), chat.eos_id]
+    warm_start(config, Progress())
+    assert (Path(config.output) / "sft.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("roles", "message"),
+    [
+        (["user", "assistant", "user", "user", "assistant"], "line 2: expected user and assistant in turns"),
+        (["assistant", "user"], "line 2: expected user and assistant in turns"),
+        (["system"], "found system"),
+        ([], "found no message"),
+    ],
+)
+def test_a_conversation_that_does_not_alternate_is_named(tmp_path, roles, message):
+    good = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
+    bad = [{"role": role, "content": "x"} for role in roles]
+    file = tmp_path / "said.jsonl"
+    file.write_text("\n".join(json.dumps({"messages": m}) for m in (good, bad)) + "\n")
+    with pytest.raises(ConfigError, match=message):
+        next(read_conversations(file))
+
+
+def test_broken_and_missing_files_of_conversations_are_named(tmp_path):
+    with pytest.raises(ConfigError, match="there is no such file"):
+        next(read_conversations(tmp_path / "none.jsonl"))
+    (tmp_path / "cut.jsonl").write_text('{"messages": [')
+    with pytest.raises(ConfigError, match="line 1: expected"):
+        next(read_conversations(tmp_path / "cut.jsonl"))
+    (tmp_path / "empty.jsonl").write_text("")
+    with pytest.raises(ConfigError, match="holds no conversation"):
+        next(read_conversations(tmp_path / "empty.jsonl"))
+
+
+def test_games_that_cannot_be_demonstrated_in_so_few_turns_are_no_endless_wait(config):
+    config.max_interaction_step = 1
+    with pytest.raises(TaskError, match="1 turns an episode are too few"):
+        warm_start(config, Progress())
+
+
+def test_a_full_disk_is_one_clear_message(config, tmp_path):
+    def limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))  # the model takes 800 kB
+
+    file = tmp_path / "sft.yaml"
+    file.write_text(OmegaConf.to_yaml(OmegaConf.structured(config)))
+    command = [sys.executable, "-m", "rlanything.sft", f"config={file}"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False, preexec_fn=limit)
+    said = " ".join(result.stderr.split())
+    assert result.returncode == 1 and "trained: could not be written" in said and "Traceback" not in said
+    assert not list(tmp_path.glob("trained*"))
