@@ -7,7 +7,7 @@ import sys
 
 from rlanything.benchmark import benchmark
 from rlanything.cli import run_guarded
-from rlanything.config import load_config
+from rlanything.load import load_config
 
 if __name__ == "__main__":
     run_guarded(lambda: benchmark(load_config(sys.argv[1:])), "goes on where it stopped")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import torch
+from omegaconf import OmegaConf
 
 from rlanything.chat import Chat, ChatModel
 from rlanything.config import Config
@@ -16,64 +17,101 @@ from rlanything.domains.base import Domain
 from rlanything.domains.registry import make_domain
 from rlanything.engines import make_engine
 from rlanything.evaluate import evaluation_tasks, run_evaluation, summarise
-from rlanything.runs.folder import RunFolder
-from rlanything.runs.metrics import Metrics
+from rlanything.runs.folder import RunError, RunFolder
+from rlanything.runs.metrics import Metrics, drop_after
 from rlanything.runs.progress import Progress
 from rlanything.runs.store import read_groups, write_groups
+from rlanything.system import use_devices
 from rlanything.types import Group
 
 CHUNK = 64  # tasks between two savings: what a run that dies can lose
 
 
 def benchmark(config: Config) -> None:
-    """Evaluate `model.policy` on `evaluation.splits`; a table, metrics.jsonl, and one parquet of episodes a split."""
+    """Evaluate `model.policy` on `evaluation.splits`; a table, metrics.jsonl, and one parquet of episodes a split.
+
+    With `evaluation.judge` and a reward model's path, that model judges the episodes. With `dry_run=true` nothing runs.
+    """
     progress = Progress()
+    if config.dry_run:
+        _print_plan(config, progress)
+        return
+    use_devices(config.experiment)
     folder = RunFolder(config)
     with closing(folder):
         folder.open(config)
         _run(config, folder, progress)
 
 
+def _print_plan(config: Config, progress: Progress) -> None:
+    progress.line(OmegaConf.to_yaml(OmegaConf.structured(config)).rstrip())
+    domain, evaluation = make_domain(config), config.evaluation
+    for split in evaluation.splits:
+        tasks = evaluation_tasks(domain, split, evaluation.num_task, config.experiment.seed)
+        progress.line(
+            f"{split}: {len(tasks)} tasks x {evaluation.num_rollout} episodes of at most "
+            f"{config.rollout.max_interaction_step} turns"
+        )
+    progress.line("nothing was started")
+
+
 def _run(config: Config, folder: RunFolder, progress: Progress) -> None:
     torch.set_num_threads(config.experiment.num_thread or os.cpu_count() or 1)
     domain = make_domain(config)
-    engine = make_engine(
-        config.model.policy, config.engine.policy, config.experiment.seed, folder.logs / "engine_policy.log"
-    )
-    policy = ChatModel(engine, Chat(config.model.policy))
-    metrics = Metrics(folder.metrics, config)
+    judged = config.evaluation.judge and config.reward.num_evaluation > 0 and config.model.reward.path
+    drop_after(folder.metrics, -1)  # of a call that had finished: its episodes are read, its figures computed anew
     rows = []
-    try:
+    with ExitStack() as stack:
+        metrics = stack.enter_context(closing(Metrics(folder.metrics, config)))
+        policy = _start("policy", config, folder, stack)
+        judge = _start("reward", config, folder, stack) if judged else None
         for split in config.evaluation.splits:
-            groups = evaluate_split(split, domain, policy, config, folder, progress)
+            groups = evaluate_split(split, domain, policy, judge, config, folder, progress)
             write_groups(folder.evaluation(0, split), groups, domain.describe, domain.kind)
             figures = summarise(groups, domain)
             metrics.write(0, "eval", {"split": split, **figures})
             rows += table_rows(split, figures)
-    finally:
-        engine.close()
-        metrics.close()
     progress.table(
         str(config.model.policy.path), ["split", "episodes", "success", "95 %", "turns", "invalid", "tokens"], rows
     )
     progress.line(f"episodes: {folder.path / 'evaluations'}")
 
 
+def _start(role: str, config: Config, folder: RunFolder, stack: ExitStack) -> ChatModel:
+    model = getattr(config.model, role)
+    engine = make_engine(
+        model, getattr(config.engine, role), config.experiment.seed, folder.logs / f"engine_{role}.log"
+    )
+    stack.callback(engine.close)
+    return ChatModel(engine, Chat(model))
+
+
 def evaluate_split(
-    split: str, domain: Domain, policy: ChatModel, config: Config, folder: RunFolder, progress: Progress
+    split: str,
+    domain: Domain,
+    policy: ChatModel,
+    judge: ChatModel | None,
+    config: Config,
+    folder: RunFolder,
+    progress: Progress,
 ) -> list[Group]:
     """All groups of a split; those of an earlier, unfinished call are read and not played again."""
     tasks = evaluation_tasks(domain, split, config.evaluation.num_task, config.experiment.seed)
     by_id = {t.id: t for t in tasks}
     groups: list[Group] = []
     for start in range(0, len(tasks), CHUNK):
-        part = part_path(folder.path, split, start)
+        part, chunk = part_path(folder.path, split, start), tasks[start : start + CHUNK]
         if part.exists():
-            groups += read_groups(part, by_id)
+            found = read_groups(part, by_id)
+            if [g.task.id for g in found] != [t.id for t in chunk]:
+                raise RunError(
+                    f"{part}: holds episodes of other tasks than {split} now has (did dataset.path change?); choose "
+                    "another experiment.name, or remove the file"
+                )
+            groups += found
             continue
-        chunk = tasks[start : start + CHUNK]
         label = f"{split} {start}/{len(tasks)}"
-        played = asyncio.run(run_evaluation(chunk, domain, policy, None, config, progress, label))
+        played = asyncio.run(run_evaluation(chunk, domain, policy, judge, config, progress, label))
         write_groups(part, played, domain.describe, domain.kind)
         groups += played
     return groups

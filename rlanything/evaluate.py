@@ -46,7 +46,8 @@ def check_failures(groups: Sequence[Group], allowed: float) -> None:
         first = broken[0]
         raise RunError(
             f"{len(broken)} of {len(episodes)} episodes broke, more than rollout.max_failure_rate={allowed}; "
-            f"the first: task {first.task_id}, {first.status}: {first.error}"
+            f"the first: task {first.task_id}, {first.status}: {first.error}; mend what it names, then run the same "
+            "command again"
         )
 
 
@@ -62,7 +63,8 @@ async def run_evaluation(
     """Play every task `evaluation.num_rollout` times at the evaluation's temperature; judged where a judge is given."""
     seed = f"{config.experiment.seed}/evaluation"
     rollout = replace(config.rollout, temperature=config.evaluation.temperature)
-    judge = Judge(judge_model, domain, config.reward, seed) if judge_model else None
+    # A turn that the judge cannot read stays unjudged here: what the policy can do does not depend on its judge.
+    judge = Judge(judge_model, domain, config.reward, seed, required=False) if judge_model else None
     limit = asyncio.Semaphore(rollout.max_concurrent)
     num = config.evaluation.num_rollout
     with progress.phase(label, len(tasks) * num) as bar:
@@ -89,7 +91,6 @@ def summarise(groups: Sequence[Group], domain: Domain) -> dict[str, float]:
         "success_low": low,
         "success_high": high,
         "episodes": len(episodes),
-        "failures": sum(len(g.trajectories) for g in groups) - len(episodes),
         "response_tokens": tokens / max(1, len(episodes)),
     }
     for kind in sorted({domain.kind(g.task) for g in groups}):

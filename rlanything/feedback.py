@@ -8,6 +8,7 @@ mean: neither can move another episode's advantage.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
@@ -60,7 +61,8 @@ def assign_policy_advantages(group: Group, config: RewardConfig) -> None:
 
     Advantages below 0 are multiplied by `negative_weight`: below 1, a weak policy is taught less not to try again what
     seldom works, where the step signal calls every failed try bad.
-    A turn that takes no part (no parsable evaluation) and every turn of a broken episode keep None.
+    Every turn of a broken episode keeps None, and so does a turn without a parsable evaluation where these count
+    (every rule but `trajectory`, whose advantage is the episode's).
     """
     for trajectory in group.trajectories:
         for turn in trajectory.turns:
@@ -181,10 +183,12 @@ def theorem_bound(mu: float, m: int) -> float:
 def diagnostics(groups: Sequence[Group]) -> dict[str, float]:
     """What a person wants to know of one step's rollouts; nan where nothing was there to measure.
 
-    `rm_process_accuracy` compares scores with the domain's own step labels, which no update ever sees;
-    `rm_process_balanced` is the mean of its recalls on progress and on no progress.
+    `rm_process_accuracy` compares scores with the domain's own step labels, which no update of the loop ever sees;
+    `rm_process_balanced` is the mean of its recalls on progress and on no progress. `failures` are the episodes that
+    the infrastructure broke for good, by kind too; `retries` those that were played anew.
     """
     trajectories = [t for g in groups for t in g.valid]
+    broken = Counter(str(t.status) for g in groups for t in g.trajectories if t.status.is_failure)
     turns = [(t, turn) for t in trajectories for turn in t.turns]
     votes = [(t.outcome, turn.label, e.score) for t, turn in turns for e in turn.evaluations]
     scored = [(o, label, s) for o, label, s in votes if s is not None]
@@ -210,6 +214,9 @@ def diagnostics(groups: Sequence[Group]) -> dict[str, float]:
         "rm_process_balanced": sum(recalls) / 2,
         "rm_positive_rate": _mean(s > 0 for _, _, s in scored),
         "rm_unparsable_rate": _mean(s is None for _, _, s in votes),
+        "failures": float(broken.total()),
+        **{f"failures/{kind}": float(n) for kind, n in sorted(broken.items())},
+        "retries": float(sum(t.retries for g in groups for t in g.trajectories)),
     }
 
 

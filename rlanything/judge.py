@@ -15,11 +15,18 @@ MAX_REMARKS = 3  # remarks of each kind in a critic summary: the commonest say e
 
 
 class Judge:
-    """Evaluates turns as they finish. `finish` waits for all that were handed in."""
+    """Evaluates turns as they finish. `finish` waits for all that were handed in.
 
-    def __init__(self, model: ChatModel, domain: Domain, config: RewardConfig, seed: str) -> None:
-        self.model, self.domain, self.config, self.seed = model, domain, config, seed
+    An episode with a turn that does not fit the reward model's context is a failure where judging is `required`; else
+    such turns stay without an evaluation.
+    """
+
+    def __init__(
+        self, model: ChatModel, domain: Domain, config: RewardConfig, seed: str, required: bool = True
+    ) -> None:
+        self.model, self.domain, self.config, self.seed, self.required = model, domain, config, seed, required
         self._pending: set[asyncio.Task[None]] = set()
+        self._unjudged: list[tuple[Trajectory, str]] = []
 
     def on_turn(self, task: Task, trajectory: Trajectory, i: int) -> None:
         """Start the evaluations of turn i; returns at once."""
@@ -38,6 +45,9 @@ class Judge:
         finally:
             for task in self._pending:
                 task.cancel()
+        # Only now: an episode that was still under way would have overwritten it when it ended.
+        for trajectory, error in self._unjudged if self.required else ():
+            trajectory.status, trajectory.error = Status.JUDGE_ERROR, error
 
     async def _evaluate(self, task: Task, trajectory: Trajectory, i: int) -> None:
         chat, config = self.model.chat, self.config
@@ -49,7 +59,7 @@ class Judge:
         try:
             completions = await self.model.engine.generate(prompt, sampling, config.num_evaluation)
         except PromptTooLong as error:
-            trajectory.status, trajectory.error = Status.JUDGE_ERROR, str(error)
+            self._unjudged.append((trajectory, str(error)))
             return
         for completion in completions:
             text = chat.decode(completion.token_ids)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 
 from rlanything.config import Config
@@ -37,17 +38,17 @@ class Loop:
 
     async def run(self) -> None:
         """Train to `total_step`, from the newest checkpoint where there is one."""
-        self.restore()
-        if self.step == 0:
-            await self.evaluate()
-        total, every = self.config.experiment.total_step, self.config.experiment.eval_every
-        while self.step < total:
-            await self.train_step()
-            if self.step == total or (every and self.step % every == 0):
+        with closing(self.metrics):
+            self.restore()
+            if self.step == 0:
                 await self.evaluate()
-            if self.step == total or self.step % self.config.experiment.save_every == 0:
-                self.save()
-        self.metrics.close()
+            total, every = self.config.experiment.total_step, self.config.experiment.eval_every
+            while self.step < total:
+                await self.train_step()
+                if self.step == total or (every and self.step % every == 0):
+                    await self.evaluate()
+                if self.step == total or self.step % self.config.experiment.save_every == 0:
+                    self.save()
 
     async def train_step(self) -> None:
         """One step of the closed loop."""
@@ -67,7 +68,7 @@ class Loop:
         system.sync_weights(step)
 
         self.step = step
-        self.record(groups, {**proposals, **updates})
+        self.record(groups, {"groups_too_small": len(groups) - len(trained), **proposals, **updates})
 
     async def collect(self, tasks: Sequence[Task], step: int) -> list[Group]:
         """k episodes a task; every finished turn is judged m times while other episodes still act."""
@@ -110,7 +111,7 @@ class Loop:
             samples = policy_samples(groups, config.reward.policy_band, config.training.policy.loss_mean)
             metrics |= {f"policy/{k}": v for k, v in system.policy_learner.update(samples).items()} if samples else {}
         metrics["policy/samples"] = len(samples)
-        metrics["policy/groups_dropped"] = sum(not within(g.accuracy, config.reward.policy_band) for g in groups)
+        metrics["policy/groups_dropped"] = _outside(groups, config.reward.policy_band)
         if system.reward_learner:
             with self.progress.phase("update reward", None):
                 samples = reward_samples(groups, config.reward.reward_band, config.training.reward.loss_mean)
@@ -118,6 +119,7 @@ class Loop:
                     {f"reward/{k}": v for k, v in system.reward_learner.update(samples).items()} if samples else {}
                 )
             metrics["reward/samples"] = len(samples)
+            metrics["reward/groups_dropped"] = _outside(groups, config.reward.reward_band)
         return metrics
 
     def record(self, groups: Sequence[Group], figures: dict[str, float]) -> None:
@@ -149,7 +151,7 @@ class Loop:
             self.metrics.write(self.step, "eval", {"split": split, **figures})
             low, high = figures["success_low"], figures["success_high"]
             self.progress.line(
-                f"[bold]evaluation[/bold] at step {self.step}, {split}: success {figures['success_rate']:.1%} "
+                f"evaluation at step {self.step}, {split}: success {figures['success_rate']:.1%} "
                 f"({low:.1%} to {high:.1%}, {figures['episodes']:.0f} episodes)"
             )
         write_report(self.folder)
@@ -173,6 +175,10 @@ class Loop:
         for path in (self.folder.metrics, self.folder.ledger):
             drop_after(path, self.step if newest else -1)
         self.system.sync_weights(self.step)
+
+
+def _outside(groups: Sequence[Group], band: Sequence[float]) -> int:
+    return sum(not within(g.accuracy, band) for g in groups)
 
 
 def step_line(step: int, total: int, figures: dict[str, float]) -> str:

@@ -64,7 +64,7 @@ def learner_bytes(parameters: float, config: LearnerConfig, world: int) -> float
     total += gradients / (world if config.zero_stage >= 2 else 1)
     total += weights / (world if config.zero_stage >= 3 else 1)
     if config.kl_beta and config.kl_reference == "initial":
-        total += BYTES[config.dtype] * parameters
+        total += 4 * parameters  # the frozen reference is float32 too
     return total
 
 

@@ -49,21 +49,22 @@ def _checked(index: int | None, count: int, path: Path) -> int:
 
 def play(
     game: Game,
-    show_actions: bool,
+    show_actions: str,
     max_steps: int,
     ask: Callable[[str], str] = input,
     say: Callable[[str], None] = print,
 ) -> int:
     """One episode, command by command; returns the outcome O: +1 where the task was solved, else -1.
 
-    `?` lists the admissible commands and costs no turn, `quit` or the end of the input gives up.
+    `show_actions` is as in the configuration (dataset.show_actions). `?` lists the admissible commands and costs no
+    turn, `quit` or the end of the input gives up.
     """
     episode = Episode(game)
     first = Observation(episode.reset(), tuple(episode.admissible))
     steps: list[Step] = []
     shortest = plan(episode)
     while not episode.won and len(steps) < max_steps:
-        shown = user_message(first, steps, "append_only", "all" if show_actions else "none")["content"]
+        shown = user_message(first, steps, "append_only", show_actions)["content"]
         say(f"\n{shown}\n")
         command = _next_command(episode, f"[{len(steps) + 1}/{max_steps}] > ", show_actions, ask, say)
         if command is None:
@@ -80,7 +81,7 @@ def play(
 
 
 def _next_command(
-    episode: Episode, prompt: str, show_actions: bool, ask: Callable[[str], str], say: Callable[[str], None]
+    episode: Episode, prompt: str, show_actions: str, ask: Callable[[str], str], say: Callable[[str], None]
 ) -> str | None:
     """What the player types, a listed number replaced by its command; None where the player gives up."""
     while True:
@@ -92,7 +93,7 @@ def _next_command(
             return None
         if text == "?":
             say("\n".join(episode.admissible))
-        elif show_actions and text.isdecimal() and 1 <= int(text) <= len(episode.admissible):
+        elif show_actions == "all" and text.isdecimal() and 1 <= int(text) <= len(episode.admissible):
             return episode.admissible[int(text) - 1]
         elif text:
             return text
@@ -111,7 +112,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     which.add_argument("--index", type=int, default=0, metavar="N", help="which game, from 0 (default: 0)")
     which.add_argument("--random", action="store_true", help="a random game")
     parser.add_argument(
-        "--show-actions", action="store_true", help="number the admissible commands in every turn; a number takes one"
+        "--show-actions",
+        nargs="?",
+        const="all",
+        default="none",
+        choices=["all", "here", "none"],
+        help="as dataset.show_actions: all commands by number (a number takes one), those that act here, or none",
     )
     parser.add_argument(
         "--max-steps",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rlanything.chat import ChatModel
 from rlanything.config import AdaptationConfig
@@ -36,11 +37,11 @@ async def rewrite(
         *(_propose(w, by_id[w.task.id], rewriter, domain, config, f"{seed}/{step}") for w in wishes)
     )
     for wish, texts in zip(wishes, answers, strict=True):
-        reasons: Counter[str] = Counter()
+        reasons: Counter[str] = Counter() if texts else Counter(prompt_too_long=1)
         task_id = pool.next_id(wish.task)
         for text in texts:
             try:
-                task = domain.parse_task(text, wish.task, wish.direction, task_id)
+                task = replace(domain.parse_task(text, wish.task, wish.direction, task_id), born_step=step)
             except RejectedTask as rejected:
                 reasons[rejected.reason] += 1
                 continue
@@ -56,6 +57,7 @@ async def rewrite(
 async def _propose(
     wish: Wish, group: Group, rewriter: ChatModel, domain: Domain, config: AdaptationConfig, seed: str
 ) -> list[str]:
+    """The rewriter's answers; none where the prompt does not fit its context."""
     chat = rewriter.chat
     critic = critic_summary(group)
     prompt = chat.prompt(domain.rewrite_messages(wish.task, wish.direction, wish.accuracy, critic))

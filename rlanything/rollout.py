@@ -60,6 +60,7 @@ async def run_with_retries(
     """One episode; where the environment breaks it, it is played anew at most `num_retry` times."""
     for attempt in range(config.num_retry + 1):
         trajectory = await run_episode(task, index, domain, policy, config, f"{seed}/{attempt}", on_turn)
+        trajectory.retries = attempt
         if trajectory.status not in (Status.ENV_ERROR, Status.ENV_TIMEOUT):
             break
     return trajectory
@@ -115,8 +116,7 @@ async def _play(
         message = domain.user_message(task, first, steps, config.history)
         if steps and config.history == "append_only":
             last = trajectory.turns[-1]
-            tail = chat.follow_up(message, stopped=last.stop_reason == "stop")
-            prompt = [*last.prompt_ids, *last.response_ids, *tail]
+            prompt = [*last.prompt_ids, *last.response_ids, *chat.follow_up(message)]
         else:
             system = domain.system_message()
             prompt = chat.prompt([system, message] if system else [message])
@@ -163,4 +163,6 @@ async def _play(
         if observation.done:
             trajectory.outcome = 1 if observation.success else -1
             trajectory.status = Status.COMPLETED
+            return
+        if completion.stop_reason == "length":  # it did not get to its end: what follows would be no conversation
             return

@@ -4,20 +4,39 @@ from __future__ import annotations
 
 import os
 import random
-import resource
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import torch
 
 from rlanything.chat import Chat, ChatModel
-from rlanything.config import Config, EngineConfig, LearnerConfig, ModelConfig
+from rlanything.config import Config, EngineConfig, ExperimentConfig, LearnerConfig, ModelConfig
 from rlanything.domains.registry import make_domain
 from rlanything.engines import make_engine
-from rlanything.engines.base import EngineStats
+from rlanything.engines.base import EngineStats, peak_memory_gb
 from rlanything.learner.deepspeed import Learner
 from rlanything.runs.folder import RunError, RunFolder
 from rlanything.types import Task
+
+
+def use_devices(experiment: ExperimentConfig) -> None:
+    """Hide the accelerators from torch, DeepSpeed and vLLM where `num_device` is 0; call it before they are used.
+
+    Raises RunError where the run asks for more than this version or this machine has.
+    """
+    if experiment.num_node > 1 or experiment.num_device > 1:
+        raise RunError(
+            f"experiment.num_node={experiment.num_node}, num_device={experiment.num_device}: this version runs on one "
+            "machine with at most one accelerator; set both to 1 (or num_device=0 for the CPU), or use dry_run=true "
+            "to see the plan"
+        )
+    if experiment.num_device == 0:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    elif not torch.cuda.is_available():
+        raise RunError(
+            "experiment.num_device=1: torch finds no accelerator here; install requirements.txt on a GPU machine, or "
+            "set experiment.num_device=0 for the CPU"
+        )
 
 
 class System:
@@ -28,15 +47,17 @@ class System:
         self.num_thread = config.experiment.num_thread or os.cpu_count() or 1
         torch.set_num_threads(self.num_thread)
         self.domain = make_domain(config)
+        for split in (config.dataset.train_split, *config.evaluation.splits):
+            self.domain.tasks(split)  # a missing one is found before the models are loaded
         judged = config.reward.num_evaluation > 0
         self.policy = self._chat_model("policy", config.model.policy, config.engine.policy)
         self.reward = self._chat_model("reward", config.model.reward, config.engine.reward) if judged else None
         adapts = config.adaptation.enabled
         self.rewriter = self._chat_model("rewriter", config.model.rewriter, config.engine.rewriter) if adapts else None
         training, rollout = config.training, config.rollout
-        self.policy_learner = self._learner("policy", config.model.policy, training.policy, rollout.temperature)
+        self.policy_learner = self._learner(config.model.policy, training.policy, rollout.temperature)
         self.reward_learner = (
-            self._learner("reward", config.model.reward, training.reward, config.reward.temperature) if judged else None
+            self._learner(config.model.reward, training.reward, config.reward.temperature) if judged else None
         )
         self._counted: dict[str, EngineStats] = {}
 
@@ -85,7 +106,8 @@ class System:
                 )
 
     def engine_figures(self) -> dict[str, float]:
-        """Tokens and tokens per busy second of every engine since the last call, and the process's peak memory."""
+        """Tokens and tokens per busy second of every engine since the last call; peak memory of this process and of
+        those that engines run in, and of the accelerator [GiB]."""
         figures: dict[str, float] = {}
         for role, model in (("policy", self.policy), ("reward", self.reward), ("rewriter", self.rewriter)):
             if model is None:
@@ -101,20 +123,26 @@ class System:
             figures[f"engine/{role}_tokens_per_s"] = generated / busy if busy else 0.0
             figures[f"engine/{role}_cached_share"] = cached / prompt if prompt else 0.0
             figures[f"engine/{role}_busy_s"] = busy
-        figures["peak_memory_gb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        figures["peak_memory_gb"] = peak_memory_gb() + sum(stats.own_memory_gb for stats in self._counted.values())
+        if torch.cuda.is_available():
+            figures["peak_gpu_memory_gb"] = torch.cuda.max_memory_reserved() / 2**30
         return figures
 
     def close(self) -> None:
-        """End engines and learners."""
-        for model in (self.policy, self.reward, self.rewriter):
-            if model is not None:
-                model.engine.close()
+        """End all engines, whatever one of them raises, then release the learners' memory."""
+        with ExitStack() as stack:
+            for learner in (self.policy_learner, self.reward_learner):
+                if learner is not None:
+                    stack.callback(learner.close)
+            for model in (self.policy, self.reward, self.rewriter):
+                if model is not None:
+                    stack.callback(model.engine.close)
 
     def _chat_model(self, role: str, model: ModelConfig, engine: EngineConfig) -> ChatModel:
         log = self.folder.logs / f"engine_{role}.log"
         return ChatModel(make_engine(model, engine, self.config.experiment.seed, log), Chat(model))
 
-    def _learner(self, role: str, model: ModelConfig, config: LearnerConfig, temperature: float) -> Learner:
+    def _learner(self, model: ModelConfig, config: LearnerConfig, temperature: float) -> Learner:
         total = self.config.experiment.total_step * config.num_update * config.num_epoch
-        log = self.folder.logs / f"learner_{role}.log"
+        log = self.folder.logs / "learners.log"  # DeepSpeed has one log for a process
         return Learner(model, config, total, temperature, self.config.experiment.seed, log)

@@ -71,17 +71,22 @@ class TaskPool:
         return cls(alpha_low, alpha_high, seed, active)
 
     def draw(self, n: int, max_candidate: int) -> list[Task]:
-        """n active tasks in rotation (each once before any again), then the `max_candidate` oldest candidates."""
-        drawn: list[Task] = []
-        while len(drawn) < n:
+        """n different active tasks (all, where there are fewer) in rotation, each once before any again; then the
+        `max_candidate` oldest candidates."""
+        drawn: dict[str, Task] = {}
+        later: list[str] = []  # drawn already, when a new rotation began within this draw
+        while len(drawn) < min(n, len(self.active)):
             if not self.queue:
                 self.queue = sorted(self.active)
                 random.Random(f"{self.seed}/{self.num_shuffle}").shuffle(self.queue)
                 self.num_shuffle += 1
-            task = self.active.get(self.queue.pop(0))  # None: a variant that was replaced meanwhile
-            if task is not None:
-                drawn.append(task)
-        return drawn + [c.task for c in list(self.candidates.values())[:max_candidate]]
+            id = self.queue.pop(0)
+            if id in drawn:
+                later.append(id)
+            elif id in self.active:  # else a variant that was replaced meanwhile
+                drawn[id] = self.active[id]
+        self.queue[:0] = later
+        return [*drawn.values(), *(c.task for c in list(self.candidates.values())[:max_candidate])]
 
     def settle(self, groups: Sequence[Group], step: int, min_group: int) -> list[tuple[Task, bool]]:
         """Note the accuracies, accept or drop the candidates among the groups; returns (candidate, accepted) pairs."""

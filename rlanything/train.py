@@ -8,10 +8,10 @@ from contextlib import closing
 from rlanything.config import Config
 from rlanything.loop import Loop
 from rlanything.plan import print_plan
-from rlanything.runs.folder import RunError, RunFolder
+from rlanything.runs.folder import RunFolder
 from rlanything.runs.progress import Progress
 from rlanything.runs.report import before_after
-from rlanything.system import System
+from rlanything.system import System, use_devices
 
 
 def train(config: Config) -> None:
@@ -20,12 +20,7 @@ def train(config: Config) -> None:
     if config.dry_run:
         print_plan(config, progress)
         return
-    if config.experiment.num_node > 1 or config.experiment.num_device > 1:
-        raise RunError(
-            f"experiment.num_node={config.experiment.num_node}, num_device={config.experiment.num_device}: this "
-            "version trains on one machine with at most one accelerator; set both to 1 (or num_device=0 for the CPU), "
-            "or use dry_run=true to see the plan"
-        )
+    use_devices(config.experiment)
     folder = RunFolder(config)
     with closing(folder):
         folder.open(config)

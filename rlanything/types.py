@@ -113,6 +113,7 @@ class Trajectory:
     status: Status = Status.COMPLETED
     error: str = ""
     seconds: float = 0.0
+    retries: int = 0  # earlier plays of it that the environment broke
 
     @property
     def success(self) -> bool:

@@ -17,7 +17,7 @@ def small_config(games: Path, model: Path, output: Path, name: str, engine: str 
     experiment.name, experiment.output_dir = name, str(output)
     experiment.total_step, experiment.eval_every, experiment.save_every, experiment.num_thread = 4, 0, 1, 1
     rollout.num_trial, rollout.num_rollout_per_trial = 2, 2
-    rollout.max_interaction_step, rollout.max_response_tokens = 3, 8
+    rollout.max_interaction_step, rollout.max_response_tokens = 3, 16
     config.reward.num_evaluation, config.reward.max_response_tokens = 2, 12
     config.reward.policy_band = config.reward.reward_band = [0.0, 1.0]
     config.reward.group = "task"
@@ -33,8 +33,8 @@ def small_config(games: Path, model: Path, output: Path, name: str, engine: str 
     return config
 
 
-def command(config, folder: Path) -> list[str]:
+def command(config, folder: Path, script: str = "alfworld_rl.py") -> list[str]:
     """The command line that runs a configuration in a process of its own."""
     file = folder / "config_for_test.yaml"
     file.write_text(OmegaConf.to_yaml(OmegaConf.structured(config)))
-    return [sys.executable, str(Path(__file__).parents[1] / "alfworld_rl.py"), f"config={file}"]
+    return [sys.executable, str(Path(__file__).parents[1] / script), f"config={file}"]

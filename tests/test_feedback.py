@@ -232,31 +232,40 @@ def test_advantages_of_a_step_index_sum_to_zero(data, rule):
         for i in range(5):
             total = sum(t.turns[i].advantage or 0 for t in g.valid if i < len(t.turns))
             assert total == pytest.approx(0, abs=1e-9)
+    if rule.advantage == "separate" and rule.negative_weight == 1:
+        for i in range(5):
+            total = sum(t.turns[i].advantage or 0 for t in g.valid if i < len(t.turns))
+            assert total == pytest.approx(0, abs=1e-9)
     if rule.advantage == "trajectory":
         assert sum(t.turns[0].advantage for t in g.valid) == pytest.approx(0, abs=1e-9)
 
 
-@given(episodes, rules, st.randoms())
+@given(episodes, rules, st.sampled_from(["feedback", "relative"]), st.randoms())
 @settings(deadline=None)
-def test_reordering_the_episodes_changes_nothing(data, rule, random):
+def test_reordering_the_episodes_changes_nothing(data, rule, consistency, random):
     g, order = build(data), list(range(len(data)))
     random.shuffle(order)
     shuffled = Group(g.task, [copy.deepcopy(g.trajectories[i]) for i in order])
     for x in (g, shuffled):
         assign_policy_advantages(x, rule)
-        assign_reward_advantages(x, RewardConfig(group="task"))
+        assign_reward_advantages(x, RewardConfig(group="task", consistency=consistency))
     for i, j in enumerate(order):
         for a, b in zip(shuffled.trajectories[i].turns, g.trajectories[j].turns, strict=True):
             assert a.advantage == (None if b.advantage is None else pytest.approx(b.advantage, abs=1e-9))
             assert [e.advantage for e in a.evaluations] == [pytest.approx(e.advantage, abs=1e-9) for e in b.evaluations]
 
 
-@given(episodes, turns, rules)
+@given(episodes, turns, rules, st.sampled_from(["feedback", "relative"]), st.sampled_from(["step", "task"]))
 @settings(deadline=None)
-def test_a_broken_episode_moves_nobody_elses_advantage(data, broken, rule):
+def test_a_broken_episode_moves_nobody_elses_advantage(data, broken, rule, consistency, pooled):
     with_it, without = build([*data, (1, broken, Status.ENV_TIMEOUT)]), build(data)
     for g in (with_it, without):
         assign_policy_advantages(g, rule)
+        assign_reward_advantages(g, RewardConfig(group=pooled, consistency=consistency))
+    for a, b in zip(with_it.trajectories, without.trajectories, strict=False):
+        assert [e.advantage for t in a.turns for e in t.evaluations] == [
+            e.advantage for t in b.turns for e in t.evaluations
+        ]
     assert advantages(with_it)[:-1] == advantages(without)
     assert all(a is None for a in advantages(with_it)[-1])
 

@@ -17,7 +17,7 @@ DATA = room(Goal(GoalKind.SIMPLE, "Mug", "Shelf"), {"Desk1": "loc_1", "Shelf1": 
 WIN = ["go to desk 1", "take mug 1 from desk 1", "go to shelf 1", "move mug 1 to shelf 1"]
 
 
-def session(lines: list[str], show_actions: bool = False, max_steps: int = 40) -> tuple[int, str]:
+def session(lines: list[str], show_actions: str = "none", max_steps: int = 40) -> tuple[int, str]:
     answers, said = iter(lines), []
 
     def ask(prompt: str) -> str:
@@ -45,12 +45,12 @@ def test_hint_lists_commands_and_costs_no_turn():
 
 
 def test_numbers_take_listed_commands_only_where_they_are_listed():
-    assert "You arrive at desk 1" in session(["1"], show_actions=True)[1]
+    assert "You arrive at desk 1" in session(["1"], show_actions="all")[1]
     assert "Nothing happens." in session(["1"])[1]
 
 
 def test_shows_what_the_policy_sees():
-    text = session([], show_actions=True)[1]
+    text = session([], show_actions="all")[1]
     assert "Your task is to: do what must be done.\nYou are in the middle" in text and "\n1. go to desk 1" in text
 
 

@@ -9,9 +9,10 @@ from rlanything.config import DatasetConfig, EngineConfig, ModelConfig, RewardCo
 from rlanything.domains.alfworld.domain import AlfworldDomain
 from rlanything.domains.base import Observation
 from rlanything.engines import make_engine
+from rlanything.feedback import diagnostics
 from rlanything.judge import Judge, critic_summary
 from rlanything.rollout import ignore_turn, request_seed, run_group
-from rlanything.types import Status
+from rlanything.types import Status, Trajectory
 
 ENGINE = EngineConfig(kind="transformers", dtype="float32", max_model_len=512, max_num_seqs=32, kv_cache_gb=0.05)
 
@@ -41,7 +42,7 @@ def play(domain, model, config, num=2, task=None, judge=None):
     return asyncio.run(run())
 
 
-SHORT = RolloutConfig(max_interaction_step=3, max_response_tokens=8, num_retry=1, env_timeout_s=0.2)
+SHORT = RolloutConfig(max_interaction_step=3, max_response_tokens=24, num_retry=1, env_timeout_s=0.2)
 
 
 def test_append_only_prompts_extend_what_was_sampled_token_for_token(domain, model):
@@ -57,14 +58,12 @@ def test_an_append_only_conversation_reads_as_the_chat_template_renders_it(domai
     chat = model.chat
     said = (("user", "room"), ("assistant", "x"), ("user", "y"))
     first, answer, second = ({"role": role, "content": content} for role, content in said)
-    ids = [*chat.prompt([first]), *chat.encode("x"), chat.eos_id, *chat.follow_up(second, stopped=True)]
+    ids = [*chat.prompt([first]), *chat.encode("x"), chat.eos_id, *chat.follow_up(second)]
     assert ids == chat.prompt([first, answer, second])
-    cut = [*chat.prompt([first]), *chat.encode("x"), *chat.follow_up(second, stopped=False)]
-    assert cut == ids
 
 
 def test_paper_history_renders_every_prompt_anew(domain, model):
-    config = RolloutConfig(max_interaction_step=3, max_response_tokens=8, history="paper")
+    config = RolloutConfig(max_interaction_step=3, max_response_tokens=24, history="paper")
     turns = play(domain, model, config, num=1).trajectories[0].turns
     text = model.chat.tokenizer.decode(turns[2].prompt_ids)
     assert text.count("<|user|>") == 1 and text.count("\n> ") == 2
@@ -84,6 +83,12 @@ def test_unparsable_output_is_an_invalid_action_and_never_the_first_one(domain, 
     turns = [t for tr in group.trajectories for t in tr.turns if t.action is None]
     assert turns, "two tokens are too few for a command"
     assert all(t.parse_error and t.invalid and t.observation == "Nothing happens." for t in turns)
+
+
+def test_a_response_that_is_cut_off_truncates_the_episode(domain, model):
+    group = play(domain, model, RolloutConfig(max_interaction_step=3, max_response_tokens=2))
+    cut = [t for t in group.trajectories if any(turn.stop_reason == "length" for turn in t.turns)]
+    assert cut and all(t.status is Status.TRUNCATED and len(t.turns) == 1 for t in cut)
 
 
 def test_a_full_context_truncates_the_episode(domain, model):
@@ -127,6 +132,8 @@ def test_a_broken_environment_is_retried_then_a_counted_failure(domain, model, m
     monkeypatch.setattr(domain, "make_env", lambda task: BrokenEnv(fault, made))
     group = play(domain, model, SHORT, num=1)
     assert group.trajectories[0].status is status and group.trajectories[0].error
+    assert diagnostics([group])["failures"] == diagnostics([group])[f"failures/{status}"] == 1
+    assert diagnostics([group])["retries"] == 1
     assert len(made) == 2 and all(env.closed for env in made)
     assert group.valid == []
 
@@ -165,12 +172,28 @@ def test_every_turn_is_judged_m_times_and_what_was_sampled_is_kept(domain, model
                 assert (e.score is None) == bool(e.parse_error)
 
 
-def test_a_judge_prompt_that_does_not_fit_is_a_judge_error(domain, model):
-    config = RolloutConfig(max_interaction_step=1, max_response_tokens=8)
-    judge = Judge(model, domain, RewardConfig(num_evaluation=1, max_response_tokens=6), "seed")
+@pytest.mark.parametrize("required", [True, False])
+def test_a_judge_prompt_that_does_not_fit_breaks_the_episode_only_where_judging_is_required(domain, model, required):
+    judge = Judge(model, domain, RewardConfig(num_evaluation=2, max_response_tokens=6), "seed", required=required)
     judge.domain = type("Long", (), {"judge_messages": lambda self, *a: [{"role": "user", "content": "mug " * 900}]})()
-    group = play(domain, model, config, num=1, judge=judge)
-    assert group.trajectories[0].status is Status.JUDGE_ERROR
+    [trajectory] = play(domain, model, SHORT, num=1, judge=judge).trajectories
+    assert trajectory.status is (Status.JUDGE_ERROR if required else Status.TRUNCATED)
+    assert not any(turn.evaluations for turn in trajectory.turns)
+
+
+def test_an_episode_that_was_solved_before_its_judge_failed_is_broken_too(domain, model):
+    judge = Judge(model, domain, RewardConfig(num_evaluation=2, max_response_tokens=6), "seed")
+    judge.domain = type("Long", (), {"judge_messages": lambda self, *a: [{"role": "user", "content": "mug " * 900}]})()
+    trajectory = Trajectory("q", 0, "room")
+
+    async def run():
+        judge.on_turn(domain.tasks("train")[0], trajectory, 0)
+        await asyncio.sleep(0)
+        trajectory.status = Status.COMPLETED  # as an episode does that goes on meanwhile
+        await judge.finish()
+
+    asyncio.run(run())
+    assert trajectory.status is Status.JUDGE_ERROR
 
 
 def test_the_critic_summary_holds_the_remarks_of_solved_and_failed_episodes(domain, model):

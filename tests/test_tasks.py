@@ -44,6 +44,16 @@ def test_every_task_is_drawn_once_before_any_again():
     assert len({t.id for t in p.draw(3, 0) + p.draw(2, 0)}) == 5
 
 
+def test_no_task_is_drawn_twice_in_one_step():
+    p, seen = pool(5), []
+    for _ in range(50):
+        ids = [t.id for t in p.draw(3, 0)]
+        assert len(set(ids)) == 3
+        seen += ids
+    assert {seen.count(f"q{i}") for i in range(5)} == {30}
+    assert len(p.draw(16, 0)) == 5, "all, where there are fewer than asked for"
+
+
 def test_tasks_outside_the_band_are_wished_for_extremes_first():
     p = pool()
     tasks = p.draw(4, 0)

@@ -78,8 +78,8 @@ class Progress:
             self.seconds[label] = self.seconds.get(label, 0.0) + time.perf_counter() - started
 
     def line(self, text: str) -> None:
-        """Print one line above the bars."""
-        self.console.print(text, soft_wrap=True)
+        """Print one line above the bars, as it is."""
+        self.console.print(text, soft_wrap=True, markup=False)
 
     def table(self, title: str, header: list[str], rows: list[list[str]]) -> None:
         """Print a table."""

@@ -40,6 +40,7 @@ SCHEMA = pa.schema(
     [("task_id", pa.string()), ("root_id", pa.string()), ("parent_id", pa.string()), ("direction", pa.string())]
     + [("born_step", pa.int32()), ("description", pa.string()), ("kind", pa.string()), ("index", pa.int32())]
     + [("outcome", pa.int8()), ("status", pa.string()), ("error", pa.string()), ("seconds", pa.float32())]
+    + [("retries", pa.int32())]
     + [("first_observation", pa.string()), ("turns", pa.list_(TURN))]
 )
 
@@ -85,6 +86,7 @@ def read_groups(path: Path, tasks: dict[str, Task]) -> list[Group]:
             Status(row["status"]),
             row["error"],
             row["seconds"],
+            row["retries"],
         )
         task = tasks.get(row["task_id"]) or Task(
             row["task_id"], {}, row["root_id"], row["parent_id"], Direction(row["direction"]), row["born_step"]

@@ -1,13 +1,40 @@
 """`alfworld_eval.py`: a table, a parquet of episodes, and a second call that plays nothing anew."""
 
+import subprocess
+
 import pytest
-from runs_helpers import small_config
+from runs_helpers import command, small_config
 
 from rlanything import benchmark as module
 from rlanything.runs.metrics import read_jsonl
 from rlanything.runs.store import read_rows
 
 pytestmark = pytest.mark.integration
+
+
+def test_the_command_judges_where_a_reward_model_is_named_and_repeats_itself(world, tmp_path):
+    config = small_config(world.games, world.model, tmp_path, "eval")
+    config.model.rewriter.path = ""
+    line = command(config, tmp_path, "alfworld_eval.py")
+    records = []
+    for _ in range(2):
+        result = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
+        assert result.returncode == 0 and "eval_in_distribution" in result.stdout, result.stderr
+        records.append(read_jsonl(tmp_path / "eval/metrics.jsonl"))
+    assert records[0] == records[1] and len(records[0]) == 2
+    first = records[0][0]
+    assert first["rm_process_accuracy"] is not None and first["response_tokens"] > 0
+    kinds = [v for k, v in first.items() if k.startswith("success_rate/")]
+    assert kinds and all(0 <= v <= 1 for v in kinds)
+
+
+def test_a_dry_run_of_an_evaluation_starts_nothing(world, tmp_path, capsys):
+    config = small_config(world.games, world.model, tmp_path, "eval")
+    config.dry_run = True
+    module.benchmark(config)
+    said = capsys.readouterr().out
+    assert "eval_in_distribution: 2 tasks x 1 episodes" in said and "nothing was started" in said
+    assert not (tmp_path / "eval").exists()
 
 
 def test_an_evaluation_that_was_cut_off_goes_on_where_it_stopped(world, tmp_path, monkeypatch, capsys):

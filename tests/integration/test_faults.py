@@ -1,15 +1,16 @@
 """What goes wrong in a real run: one clear message, exit code 1, nothing lost, no process left, and the run goes on."""
 
+import os
 import resource
 import shutil
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from runs_helpers import command, small_config
 
-from rlanything.learner.deepspeed import LearnerError
 from rlanything.runs import checkpoint
 from rlanything.runs.metrics import read_jsonl
 from rlanything.train import train
@@ -31,14 +32,21 @@ def run_broken(config, folder, breakage: str, limit=lambda: None, overrides=()) 
     """A run in a process of its own, with `breakage` executed before it starts."""
     code = f"import sys\nsys.argv = sys.argv[1:]\n{breakage}\nexec(open(sys.argv[0]).read())\n"
     line = [*command(config, folder), *overrides]
-    return subprocess.run(
+    process = subprocess.Popen(
         [sys.executable, "-c", code, *line[1:]],
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=180,
-        check=False,
         preexec_fn=limit,
+        start_new_session=True,
     )
+    out, err = process.communicate(timeout=180)
+    with pytest.raises(ProcessLookupError):  # nobody of its group is left
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            os.killpg(process.pid, 0)
+            time.sleep(0.1)
+    return subprocess.CompletedProcess(line, process.returncode, out, err)
 
 
 def assert_clear(result: subprocess.CompletedProcess, *words: str) -> None:
@@ -54,7 +62,7 @@ def test_a_full_disk_while_saving_keeps_the_last_checkpoint_and_the_run_goes_on(
         resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
 
     result = run_broken(started, tmp_path, "", limit)
-    assert_clear(result, "step_000002: the checkpoint could not be written", "run the same command again")
+    assert_clear(result, "step_000002: could not be written", "run the same command again")
     root = tmp_path / "run/checkpoints"
     assert checkpoint.latest(root).name == "step_000001" and not list(root.glob(".*"))
     train(started)
@@ -63,8 +71,7 @@ def test_a_full_disk_while_saving_keeps_the_last_checkpoint_and_the_run_goes_on(
 
 def test_a_loss_that_is_not_finite_stops_before_the_weights_are_used(started, tmp_path):
     started.training.policy.lr = 1e30
-    with pytest.raises(LearnerError, match=r"update \d+: the (loss|gradient) is not finite.*lower the learning rate"):
-        train(started)
+    assert_clear(run_broken(started, tmp_path, ""), "is not finite, no step was taken", "lower the learning rate")
     assert checkpoint.latest(tmp_path / "run/checkpoints").name == "step_000001"
     started.training.policy.lr = 1e-3
     train(started)
@@ -82,9 +89,34 @@ TransformersEngine._forward = forward
 """
 
 
-def test_an_engine_that_dies_ends_the_run_with_its_reason(started, tmp_path):
+def test_an_engine_that_dies_ends_the_run_with_its_reason_and_the_run_goes_on(started, tmp_path):
     result = run_broken(started, tmp_path, DYING.format(what="raise RuntimeError('device lost')"))
     assert_clear(result, "the engine died", "device lost")
+    train(started)
+    assert checkpoint.latest(tmp_path / "run/checkpoints").name == "step_000002"
+
+
+ENVIRONMENT = """
+from rlanything.domains.alfworld.env import SimulatorEnv
+async def step(self, action):
+    raise OSError("the room is on fire")
+SimulatorEnv.step = step
+"""
+
+
+def test_environments_that_raise_end_the_run_with_their_reason_and_the_run_goes_on(started, tmp_path):
+    result = run_broken(started, tmp_path, ENVIRONMENT)
+    assert_clear(result, "episodes broke", "rollout.max_failure_rate=0.25", "env_error", "the room is on fire")
+    train(started)
+    assert checkpoint.latest(tmp_path / "run/checkpoints").name == "step_000002"
+
+
+def test_a_judges_process_that_dies_ends_the_run(started, tmp_path):
+    started.engine.reward.own_process = True
+    kill = "import os\nfrom rlanything.engines import process as p\nreal = p.ProcessEngine._send\n"
+    kill += "def send(self, loop, linger):\n    self._process.kill()\n    real(self, loop, linger)\n"
+    result = run_broken(started, tmp_path, kill + "p.ProcessEngine._send = send\n")
+    assert_clear(result, "the engine's process ended with exit code -9", "engine_reward.log")
 
 
 def test_an_engine_that_hangs_ends_the_run_and_says_where(started, tmp_path):

@@ -33,7 +33,7 @@ def test_smollm2_takes_one_whole_step(world, smollm2, tmp_path, monkeypatch, eng
     config.experiment.total_step, config.experiment.num_thread = 1, 2
     config.dataset.prompt, config.dataset.show_actions = "full", "all"
     config.rollout.num_trial, config.rollout.num_rollout_per_trial, config.rollout.max_interaction_step = 1, 2, 3
-    config.rollout.max_response_tokens = config.reward.max_response_tokens = 48
+    config.rollout.max_response_tokens, config.reward.max_response_tokens = 256, 48
     config.adaptation.num_try = 1
     config.evaluation.splits = []
     for role in ("policy", "reward", "rewriter"):
@@ -47,7 +47,8 @@ def test_smollm2_takes_one_whole_step(world, smollm2, tmp_path, monkeypatch, eng
     [record] = read_jsonl(tmp_path / "smollm2/metrics.jsonl")
     rows = read_rows(tmp_path / "smollm2/rollouts/step_000001.parquet")
     turns = [turn for row in rows for turn in row["turns"]]
-    assert len(rows) == 2 and len(turns) == 6 and all(len(t["evaluations"]) == 2 for t in turns)
+    assert len(rows) == 2 and all(len(t["evaluations"]) == 2 for t in turns)
+    assert len(turns) == 6 or any(t["stop_reason"] == "length" for t in turns)
     words = " ".join(t["text"] for t in turns).split()
     assert len(set(words)) > 20, "an instruct model says something"
     # The engine samples what the learner trains: the same numbers, from the same weights, token for token.

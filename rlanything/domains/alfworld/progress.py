@@ -3,7 +3,8 @@
 The planner knows where everything is, so to it a look into an empty drawer is worth nothing. An agent that does not
 know must look: while nothing that is sought has been seen, to go or look where it has not been is progress and to go
 where it has been is none, whatever lies hidden there. So the label of a search depends on nothing that no
-transcript shows. The labels measure the reward model; no update ever reads them.
+transcript shows. The labels measure the reward model; the loop's updates never read them (warm starts may:
+the reward model's demonstrations speak their words).
 """
 
 from __future__ import annotations

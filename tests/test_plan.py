@@ -1,0 +1,40 @@
+"""`dry_run=true`: the plan of the paper's recipe, here and now, without a GPU."""
+
+from pathlib import Path
+
+import pytest
+
+from rlanything.config import ConfigError, LearnerConfig, ModelConfig
+from rlanything.load import load_config
+from rlanything.plan import learner_bytes, model_size
+from rlanything.train import train
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_papers_recipe_is_planned_without_a_gpu(capsys, tmp_path):
+    train(load_config([f"config={ROOT}/configs/alfworld_rl.yaml", "dry_run=true", f"experiment.output_dir={tmp_path}"]))
+    said = capsys.readouterr().out
+    assert "8 node(s), 64 accelerators" in said and "7 B (its name)" in said and "nothing was started" in said
+    assert (
+        "16 tasks (and up to 4 candidates) x 8 episodes = 128 episodes, at most 5120 turns, 15360 evaluations" in said
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_learners_bytes_a_parameter():
+    def of(**keys):
+        return learner_bytes(1.0, LearnerConfig(**{"kl_beta": 0.0, "dtype": "bfloat16", **keys}), world=4)
+
+    assert of() == 4 + 2 + 4 + 8  # float32 weights and their bfloat16 copy, gradients, two moments
+    assert of(dtype="float32") == 4 + 4 + 8
+    assert of(zero_stage=1) == 4 + 2 + 4 + 8 / 4
+    assert of(zero_stage=3) == (4 + 2 + 4 + 8) / 4
+    assert of(offload=True) == 4 + 2 + 4
+    assert of(kl_beta=0.01) - of() == 4  # the frozen reference, float32
+
+
+def test_a_model_whose_size_nobody_tells_is_named():
+    assert model_size(ModelConfig("org/some-14B-chat")).parameters == 14e9
+    with pytest.raises(ConfigError, match="its name does not tell its size"):
+        model_size(ModelConfig("org/some-chat"))
