@@ -2,7 +2,8 @@
 
 A rotation draws every active task once before it draws any again. Rewrites enter as candidates, are rolled out
 beside the active tasks, and their measured accuracy decides (DESIGN section 1, Adaptation). An accepted
-variant joins the rotation in the place of the variant it was made from; originals stay in it for good.
+variant joins the rotation in the place of the variant it was made from, and is drawn next: it is known to be at the
+policy's edge now, and a rotation of thousands may outlast the run. Originals stay in the rotation for good.
 """
 
 from __future__ import annotations
@@ -178,6 +179,7 @@ class TaskPool:
         if parent is not None and parent.direction is not Direction.ORIGINAL:
             del self.active[parent.id]
         self.active[task.id] = task
+        self.queue.insert(0, task.id)
         del self.candidates[task.id]
         self.counts["accepted"] += 1
         self._log(step, "accepted", task, accuracy=accuracy, parent_accuracy=candidate.parent_accuracy)

@@ -77,6 +77,17 @@ def test_an_accepted_variant_joins_and_its_original_stays():
     assert {first.id, easier.id} <= set(p.active) and not p.candidates
 
 
+def test_an_accepted_variant_is_drawn_next_and_then_once_a_rotation():
+    p = pool(5)
+    [first] = p.draw(1, 0)
+    easier = variant(p, first, Direction.EASIER)
+    p.propose(easier, 0.0, 1, "")
+    p.settle([rolled(easier, 4)], 1, 2)
+    assert p.draw(1, 0) == [easier]
+    assert [t.id for t in p.draw(4, 0)].count(easier.id) == 0
+    assert {t.id for t in p.draw(6, 0)} == set(p.active)
+
+
 def test_a_variant_of_a_variant_replaces_it():
     p = pool(1)
     [first] = p.draw(1, 0)
