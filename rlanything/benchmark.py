@@ -11,11 +11,10 @@ from pathlib import Path
 import torch
 from omegaconf import OmegaConf
 
-from rlanything.chat import Chat, ChatModel
+from rlanything.chat import ChatModel, start_chat_model
 from rlanything.config import Config
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import make_domain
-from rlanything.engines import make_engine
 from rlanything.evaluate import evaluation_tasks, run_evaluation, summarise
 from rlanything.runs.folder import RunError, RunFolder
 from rlanything.runs.metrics import Metrics, drop_after
@@ -78,12 +77,10 @@ def _run(config: Config, folder: RunFolder, progress: Progress) -> None:
 
 
 def _start(role: str, config: Config, folder: RunFolder, stack: ExitStack) -> ChatModel:
-    model = getattr(config.model, role)
-    engine = make_engine(
-        model, getattr(config.engine, role), config.experiment.seed, folder.logs / f"engine_{role}.log"
-    )
-    stack.callback(engine.close)
-    return ChatModel(engine, Chat(model))
+    log = folder.logs / f"engine_{role}.log"
+    model = start_chat_model(getattr(config.model, role), getattr(config.engine, role), config.experiment.seed, log)
+    stack.callback(model.engine.close)
+    return model
 
 
 def evaluate_split(

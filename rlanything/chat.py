@@ -6,16 +6,19 @@ the ids that a template puts after an assistant turn, so that an episode is one 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from transformers import AutoTokenizer
 
-from rlanything.config import ModelConfig
+from rlanything.config import EngineConfig, ModelConfig
 from rlanything.domains.base import Message
-from rlanything.engines.base import Engine
+from rlanything.engines import make_engine
+from rlanything.engines.base import Completion, Engine, SamplingParams
+from rlanything.engines.process import ProcessEngine
 from rlanything.errors import ClearError
 
 MAX_PIECES = 1024  # encoded follow-ups kept: a room gives the same answers again and again
@@ -82,3 +85,25 @@ class ChatModel:
 
     engine: Engine
     chat: Chat
+
+    async def ask(
+        self, messages: Sequence[Message], sampling: SamplingParams, n: int = 1
+    ) -> tuple[list[int], list[Completion]]:
+        """`n` answers to a conversation: (the prompt's ids, completions). Raises as `Engine.generate` does.
+
+        An engine in a process of its own makes the prompt there: to encode thousands of transcripts takes long.
+        """
+        if isinstance(self.engine, ProcessEngine):
+            return await self.engine.ask(messages, sampling, n)
+        prompt = self.chat.prompt(messages)
+        return prompt, await self.engine.generate(prompt, sampling, n)
+
+
+def prompt_encoder(model: ModelConfig) -> Callable[[Sequence[Message]], list[int]]:
+    """`Chat.prompt` of a model, for an engine in a process of its own."""
+    return Chat(model).prompt
+
+
+def start_chat_model(model: ModelConfig, config: EngineConfig, seed: int, log_path: Path) -> ChatModel:
+    """A model ready to be asked. Raises EngineError or ChatError naming what it lacks."""
+    return ChatModel(make_engine(model, config, seed, log_path, prompt_encoder), Chat(model))

@@ -51,13 +51,13 @@ class Judge:
 
     async def _evaluate(self, task: Task, trajectory: Trajectory, i: int) -> None:
         chat, config = self.model.chat, self.config
-        prompt = chat.prompt(self.domain.judge_messages(task, trajectory, i))
+        messages = self.domain.judge_messages(task, trajectory, i)
         seed = request_seed(self.seed, task.id, trajectory.index, i, "judge")
         sampling = SamplingParams(
             config.temperature, config.max_response_tokens, stop_token_ids=(chat.eos_id,), seed=seed
         )
         try:
-            completions = await self.model.engine.generate(prompt, sampling, config.num_evaluation)
+            prompt, completions = await self.model.ask(messages, sampling, config.num_evaluation)
         except PromptTooLong as error:
             self._unjudged.append((trajectory, str(error)))
             return

@@ -59,8 +59,7 @@ async def _propose(
 ) -> list[str]:
     """The rewriter's answers; none where the prompt does not fit its context."""
     chat = rewriter.chat
-    critic = critic_summary(group)
-    prompt = chat.prompt(domain.rewrite_messages(wish.task, wish.direction, wish.accuracy, critic))
+    messages = domain.rewrite_messages(wish.task, wish.direction, wish.accuracy, critic_summary(group))
     sampling = SamplingParams(
         config.temperature,
         config.max_response_tokens,
@@ -68,7 +67,7 @@ async def _propose(
         seed=request_seed(seed, wish.task.id, "rewrite"),
     )
     try:
-        completions = await rewriter.engine.generate(prompt, sampling, config.num_try)
+        _, completions = await rewriter.ask(messages, sampling, config.num_try)
     except PromptTooLong:
         return []
     return [chat.decode(c.token_ids) for c in completions]

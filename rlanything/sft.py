@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from omegaconf import MISSING
 
-from rlanything.chat import Chat, ChatModel
+from rlanything.chat import Chat, start_chat_model
 from rlanything.cli import run_guarded
 from rlanything.config import (
     Config,
@@ -38,7 +38,6 @@ from rlanything.config import (
 )
 from rlanything.domains.base import Conversation, Domain, RejectedTask
 from rlanything.domains.registry import make_domain
-from rlanything.engines import make_engine
 from rlanything.engines.base import SamplingParams
 from rlanything.evaluate import evaluation_tasks, run_evaluation
 from rlanything.learner.deepspeed import Learner
@@ -164,12 +163,10 @@ class WarmStart:
         source = read_conversations(Path(config.data)) if config.data else None
         self.source = source or domain.demonstrations(config.role, config.dataset.train_split, config.seed)
         self.first = next(self.source)  # bad data is found before a model is loaded
-        self.chat = Chat(config.model)
         logs = Path(config.output).parent / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         name = Path(config.output).name
-        engine = make_engine(config.model, config.engine, config.seed, logs / f"sft_{name}_engine.log")
-        self.measured = ChatModel(engine, self.chat)
+        self.measured = start_chat_model(config.model, config.engine, config.seed, logs / f"sft_{name}_engine.log")
         training = replace(config.training, num_update=1, num_epoch=1, kl_beta=0.0)
         self.learner = Learner(
             config.model, training, config.max_update, 1.0, config.seed, logs / f"sft_{name}_learner.log"
@@ -181,7 +178,7 @@ class WarmStart:
         result, started = 0.0, time.perf_counter()
         with self.progress.phase(f"warm start {config.role}", config.max_update) as bar:
             for update in range(1, config.max_update + 1):
-                samples = [encode(self.chat, c) for c in islice(source, config.batch)]
+                samples = [encode(self.measured.chat, c) for c in islice(source, config.batch)]
                 metrics = self.learner.update_supervised(samples)
                 bar.advance()
                 bar.note(f"loss {metrics['loss']:.3f}")
@@ -213,10 +210,10 @@ class WarmStart:
 
         async def answer(i: int, conversation: Conversation) -> str:
             sampling = SamplingParams(
-                1.0, self.config.max_response_tokens, stop_token_ids=(self.chat.eos_id,), seed=request_seed(i)
+                1.0, self.config.max_response_tokens, stop_token_ids=(self.measured.chat.eos_id,), seed=request_seed(i)
             )
-            [c] = await self.measured.engine.generate(self.chat.prompt(conversation.messages[:-1]), sampling)
-            return self.chat.decode(c.token_ids)
+            _, [c] = await self.measured.ask(conversation.messages[:-1], sampling)
+            return self.measured.chat.decode(c.token_ids)
 
         return list(await asyncio.gather(*(answer(i, c) for i, c in enumerate(conversations))))
 

@@ -9,10 +9,9 @@ from contextlib import ExitStack, contextmanager
 
 import torch
 
-from rlanything.chat import Chat, ChatModel
+from rlanything.chat import ChatModel, start_chat_model
 from rlanything.config import Config, EngineConfig, ExperimentConfig, LearnerConfig, ModelConfig
 from rlanything.domains.registry import make_domain
-from rlanything.engines import make_engine
 from rlanything.engines.base import EngineStats, peak_memory_gb
 from rlanything.learner.deepspeed import Learner
 from rlanything.runs.folder import RunError, RunFolder
@@ -140,7 +139,7 @@ class System:
 
     def _chat_model(self, role: str, model: ModelConfig, engine: EngineConfig) -> ChatModel:
         log = self.folder.logs / f"engine_{role}.log"
-        return ChatModel(make_engine(model, engine, self.config.experiment.seed, log), Chat(model))
+        return start_chat_model(model, engine, self.config.experiment.seed, log)
 
     def _learner(self, model: ModelConfig, config: LearnerConfig, temperature: float) -> Learner:
         total = self.config.experiment.total_step * config.num_update * config.num_epoch

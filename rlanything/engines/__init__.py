@@ -6,12 +6,15 @@ from pathlib import Path
 
 from rlanything.config import EngineConfig, ModelConfig
 from rlanything.engines.base import Engine, EngineError
+from rlanything.engines.process import Encoder, ProcessEngine
 
 KINDS = ("vllm", "transformers")
 TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "tekken.json")  # one of them holds a tokenizer, by its library
 
 
-def make_engine(model: ModelConfig, config: EngineConfig, seed: int, log_path: Path) -> Engine:
+def make_engine(
+    model: ModelConfig, config: EngineConfig, seed: int, log_path: Path, encoder: Encoder | None = None
+) -> Engine:
     """Start an engine on `model.path`. vLLM's log goes to `log_path`, and the stacks of either where it hangs.
 
     Raises EngineError where the kind is unknown or the model cannot serve: missing, or without a chat template.
@@ -20,9 +23,7 @@ def make_engine(model: ModelConfig, config: EngineConfig, seed: int, log_path: P
         raise EngineError(f"engine.kind={config.kind!r} is unknown, expected one of {', '.join(KINDS)}")
     _check_model(model)
     if config.own_process:
-        from rlanything.engines.process import ProcessEngine
-
-        return ProcessEngine(model, config, seed, log_path)
+        return ProcessEngine(model, config, seed, log_path, encoder)
     if config.kind == "vllm":  # imported here: vLLM takes seconds to import and need not be installed
         from rlanything.engines.vllm import VLLMEngine
 

@@ -16,8 +16,8 @@ import queue
 import signal
 import sys
 import threading
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,27 +28,38 @@ from rlanything.engines.base import Completion, Engine, EngineError, EngineStats
 if TYPE_CHECKING:
     import torch
 
+Encoder = Callable[[ModelConfig], Callable[[Any], list[int]]]  # started over there: what it is given to token ids
 LINGER = 8  # turns of the event loop that a message waits for company: few large batches are served faster
 CLOSE_S = 5.0  # for the process to end by itself once its pipe is closed
+
+
+@dataclass(frozen=True)
+class _Unencoded:
+    """A conversation on its way to the process's encoder."""
+
+    conversation: Any
 
 
 class ProcessEngine:
     """Implements `engines.base.Engine` by the engine that `config` describes, run elsewhere on one CPU thread.
 
     The process loads its model while the caller goes on; the first call waits for it. It ends with its parent.
+    `encoder`, a function of a module, lets the process make prompts of conversations (see `ask`).
     """
 
-    def __init__(self, model: ModelConfig, config: EngineConfig, seed: int, log_path: Path) -> None:
+    def __init__(
+        self, model: ModelConfig, config: EngineConfig, seed: int, log_path: Path, encoder: Encoder | None = None
+    ) -> None:
         self.max_model_len = config.max_model_len
         self.version = 0
         self._log_path = log_path
         self._error: EngineError | None = None
         self._numbers = itertools.count()
-        self._futures: dict[int, asyncio.Future[list[Completion]]] = {}
+        self._futures: dict[int, asyncio.Future[tuple[list[int], list[Completion]]]] = {}
         self._unsent: list[tuple[Any, ...]] = []
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        arguments = (theirs, model, replace(config, own_process=False), seed, log_path)
+        arguments = (theirs, model, replace(config, own_process=False), seed, log_path, encoder)
         self._process = context.Process(target=_serve, args=arguments, daemon=True)
         self._process.start()
         theirs.close()
@@ -61,16 +72,25 @@ class ProcessEngine:
         self, prompt_ids: list[int], sampling: SamplingParams, n: int = 1, images: tuple[str, ...] = ()
     ) -> list[Completion]:
         """See `Engine.generate`."""
+        return (await self._request(prompt_ids, sampling, n, images))[1]
+
+    async def ask(self, conversation: Any, sampling: SamplingParams, n: int = 1) -> tuple[list[int], list[Completion]]:
+        """As `generate`, with a prompt that `encoder` makes of the conversation over there; returns its ids too."""
+        return await self._request(_Unencoded(conversation), sampling, n, ())
+
+    async def _request(
+        self, prompt: list[int] | _Unencoded, sampling: SamplingParams, n: int, images: tuple[str, ...]
+    ) -> tuple[list[int], list[Completion]]:
         self._finish_start()
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[list[Completion]] = loop.create_future()
+        future: asyncio.Future[tuple[list[int], list[Completion]]] = loop.create_future()
         number = next(self._numbers)
         if not self._futures:
             loop.add_reader(self._pipe.fileno(), self._read, loop)
         self._futures[number] = future
         if not self._unsent:
             loop.call_soon(self._send, loop, LINGER)
-        self._unsent.append((number, prompt_ids, sampling, n, images))
+        self._unsent.append((number, prompt, sampling, n, images))
         return await future
 
     def load_weights(self, version: int, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
@@ -158,7 +178,7 @@ class ProcessEngine:
             raise error from problem
         return message
 
-    def _resolve(self, replies: list[tuple[int, list[Completion] | Exception]]) -> None:
+    def _resolve(self, replies: list[tuple[int, tuple[list[int], list[Completion]] | Exception]]) -> None:
         for number, reply in replies:
             future = self._futures.pop(number)
             if future.done():  # its caller was cancelled
@@ -185,7 +205,9 @@ def _send_all(pipe: Connection, outbox: queue.SimpleQueue[tuple[str, tuple[Any, 
             return
 
 
-def _serve(pipe: Connection, model: ModelConfig, config: EngineConfig, seed: int, log_path: Path) -> None:
+def _serve(
+    pipe: Connection, model: ModelConfig, config: EngineConfig, seed: int, log_path: Path, encoder: Encoder | None
+) -> None:
     """The process: start the engine, then answer one message after the other until the pipe is closed.
 
     What it would write to the terminal goes to `log_path`; whatever the engine raises is raised in the parent.
@@ -202,6 +224,7 @@ def _serve(pipe: Connection, model: ModelConfig, config: EngineConfig, seed: int
     torch.set_num_threads(1)
     try:
         engine = make_engine(model, config, seed, log_path)
+        encode = encoder(model) if encoder else None
     except Exception as error:
         pipe.send(("returned", error))
         return
@@ -210,15 +233,24 @@ def _serve(pipe: Connection, model: ModelConfig, config: EngineConfig, seed: int
         while True:
             method, args = pipe.recv()
             if method == "generate":
-                pipe.send(("generated", runner.run(_generate(engine, *args))))
+                pipe.send(("generated", runner.run(_generate(engine, encode, *args))))
             else:
                 pipe.send(("returned", _answer(engine, method, args)))
 
 
-async def _generate(engine: Engine, requests: list[tuple[Any, ...]]) -> list[tuple[int, list[Completion] | Exception]]:
-    async def one(number: int, *request: Any) -> tuple[int, list[Completion] | Exception]:
+async def _generate(
+    engine: Engine, encode: Callable[[Any], list[int]] | None, requests: list[tuple[Any, ...]]
+) -> list[tuple[int, tuple[list[int], list[Completion]] | Exception]]:
+    async def one(
+        number: int, prompt: list[int] | _Unencoded, *request: Any
+    ) -> tuple[int, tuple[list[int], list[Completion]] | Exception]:
         try:
-            return number, await engine.generate(*request)
+            if isinstance(prompt, list):
+                return number, ([], await engine.generate(prompt, *request))
+            if encode is None:
+                raise EngineError("the engine was started without an encoder: it takes token ids alone")
+            ids = encode(prompt.conversation)
+            return number, (ids, await engine.generate(ids, *request))
         except Exception as error:
             return number, error
 

@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
 import torch
 
+from rlanything.chat import start_chat_model
 from rlanything.config import EngineConfig, ModelConfig
 from rlanything.engines import make_engine
 from rlanything.engines.base import Completion, Engine, EngineError, PromptTooLong, SamplingParams
@@ -31,6 +33,25 @@ def engine(world, tmp_path):
     engine = start(world, tmp_path)
     yield engine
     engine.close()
+
+
+def test_a_conversation_is_encoded_over_there_into_the_same_prompt(world, tmp_path):
+    model = start_chat_model(ModelConfig(str(world.model)), CONFIG, 0, tmp_path / "engine.log")
+    messages, params = [{"role": "user", "content": "a mug"}], SamplingParams(max_tokens=4, seed=1)
+
+    async def both():
+        asked = await model.ask(messages, params, n=2)
+        return asked, await model.engine.generate(model.chat.prompt(messages), params, n=2)
+
+    with closing(model.engine):
+        (prompt, completions), generated = asyncio.run(both())
+    assert prompt == model.chat.prompt(messages)
+    assert [c.token_ids for c in completions] == [c.token_ids for c in generated]
+
+
+def test_a_conversation_that_nobody_can_encode_is_an_error(engine):
+    with pytest.raises(EngineError, match="without an encoder"):
+        asyncio.run(engine.ask([{"role": "user", "content": "a mug"}], SamplingParams()))
 
 
 def gone(pid: int) -> bool:
