@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from rlanything import rules
 from rlanything.config import Config, ConfigError
 from rlanything.load import load_as, load_config
+from rlanything.runs import metrics
 from rlanything.sft import SftConfig, validate_sft
 
 ROOT = Path(__file__).parents[1]
@@ -71,6 +73,10 @@ def test_a_bad_override_of_a_warm_start_is_named(override, message):
     config = load_as(SftConfig, [f"config={ROOT}/configs/quickstart/sft_policy.yaml", override])
     with pytest.raises(ConfigError, match=message):
         validate_sft(config)
+
+
+def test_the_sinks_that_are_allowed_are_those_that_exist():
+    assert set(rules.SINKS) == set(metrics.SINKS)
 
 
 def test_biased_sampling_is_possible_where_it_is_asked_for(tmp_path):

@@ -23,8 +23,6 @@ from rlanything.learner.packing import MicroBatch
 HEAD_CHUNK_ELEMENTS = 1 << 23  # logits alive at once: 32 MiB in float32
 QUERY_CHUNK = 128  # queries per attention product: keys after the chunk's end are never touched
 FLEX_BLOCK = 128  # FlexAttention's block size, to which rows are padded on a GPU
-
-
 SCALINGS = ("logits_scaling", "logit_scale", "final_logit_softcapping")  # of logits, which `_head` does not apply
 
 

@@ -35,10 +35,12 @@ def test_the_same_run_goes_on(config: Config) -> None:
     begin(config)
 
 
-def test_a_run_with_other_rules_is_refused(config: Config) -> None:
+@pytest.mark.parametrize("key", ["rollout.max_interaction_step", "experiment.seed"])
+def test_a_run_with_other_rules_is_refused(config: Config, key: str) -> None:
     begin(config)
-    config.rollout.max_interaction_step = 7
-    with pytest.raises(RunError, match=r"holds a run with rollout\.max_interaction_step=\d+, now 7"):
+    section, name = key.split(".")
+    setattr(getattr(config, section), name, 7)
+    with pytest.raises(RunError, match=rf"holds a run with {key}=\d+, now 7"):
         begin(config)
 
 
@@ -46,13 +48,6 @@ def test_a_run_whose_model_was_remade_at_the_same_path_is_refused(config: Config
     begin(config)
     Path(config.model.reward.path, "model.safetensors").write_bytes(b"WEIGHTS")
     with pytest.raises(RunError, match="another reward model"):
-        begin(config)
-
-
-def test_a_run_with_another_seed_is_refused(config: Config) -> None:
-    begin(config)
-    config.experiment.seed = 1
-    with pytest.raises(RunError, match=r"holds a run with experiment\.seed=0, now 1"):
         begin(config)
 
 
