@@ -8,6 +8,7 @@ was seen is copying one token.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Iterator
 from itertools import islice
@@ -162,6 +163,8 @@ def main() -> None:
         "--show-actions", default="none", choices=["all", "here", "none"], help="as dataset.show_actions"
     )
     args = parser.parse_args()
+    # Where accelerate is installed, saving a model imports DeepSpeed, which warns of a machine without accelerator.
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")
     dataset = DatasetConfig(path=args.games, prompt="compact", show_actions=args.show_actions)
     tokenizer = make_tokenizer(AlfworldDomain(dataset, "tiny", max_step=20), args.vocab, NUM_TEXT)
     model = make_model(tokenizer, args.hidden, args.layers, args.seed)
