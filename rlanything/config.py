@@ -57,7 +57,7 @@ class EngineConfig:
     gpu_memory_utilization: float = 0.85  # share of an accelerator's memory that vLLM may take
     tensor_parallel_size: int = 1
     enforce_eager: bool = False  # no CUDA graphs / compilation; always so on a CPU
-    own_process: bool = False  # in a process of its own on one CPU thread, beside acting (for `reward`)
+    own_process: bool = False  # small engine of a judge or rewriter: in a process of its own, on one CPU thread
     step_timeout_s: float = 600.0  # a forward pass that takes longer hangs: the run stops and says so
 
 

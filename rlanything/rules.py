@@ -119,6 +119,7 @@ def validate(config: Config) -> None:
     _check_sampling(config)
     _check_reward(config)
     _check_contexts(config)
+    _check_processes(config)
     _check_accelerator(config)
 
 
@@ -167,6 +168,17 @@ def _check_reward(config: Config) -> None:
             f"reward.step_discount={reward.step_discount}: expected a number from 0 to 1, and 0 unless "
             f"reward.advantage=separate (found {reward.advantage})"
         )
+
+
+def _check_processes(config: Config) -> None:
+    for role in ROLES:
+        engine = getattr(config.engine, role)
+        if engine.own_process and (role == "policy" or engine.kind == "vllm"):
+            why = "acting episodes would wait for one another" if role == "policy" else "vLLM has its own processes"
+            raise ConfigError(
+                f"engine.{role}.own_process=true with kind {engine.kind}: {why}; "
+                "leave it false (it is for a judge on the small engine)"
+            )
 
 
 def _check_accelerator(config: Config) -> None:

@@ -47,6 +47,8 @@ def test_every_shipped_yaml_loads(file):
         ("rollout.num_retry=-1", "rollout.num_retry: found -1, expected a number of at least 0"),
         ("experiment.sinks=[tensorbord]", "experiment.sinks: found 'tensorbord', expected some of tensorboard"),
         ("experiment.num_device=1", r"gpu_memory_utilization: 0.85 \+ 0.85 \+ 0.85 of one accelerator"),
+        ("engine.reward.own_process=true", "engine.reward.own_process=true with kind vllm: vLLM has its own processes"),
+        ("engine.policy.own_process=true", "acting episodes would wait for one another"),
         ("engine.rewriter.max_model_len=100", "engine.rewriter.max_model_len: found 100, expected more than"),
         ("adaptation.alpha_low=0.9", "alpha_low"),
         ("engine.policy.max_model_len=100", "engine.policy.max_model_len: found 100, expected more than"),
