@@ -2,8 +2,9 @@
 
     make quickstart && python benchmarks/judging.py --repeat 2
 
-Each measurement plays and judges `--steps` steps of rollouts (20 tasks x 8 episodes) in a process of its own, without
-updates; the two settings take turns, and the median step of all counts. Prints seconds a step and their ratio.
+Each measurement plays and judges `--steps` steps of rollouts (as many tasks as a step draws, candidates among them)
+in a process of its own, without updates; the two settings take turns, and the median step of all counts. Prints seconds
+a step and their ratio.
 """
 
 from __future__ import annotations
@@ -16,8 +17,6 @@ import subprocess
 import sys
 import tempfile
 import time
-
-TASKS = 20
 
 
 def measure(own_process: bool, steps: int, overrides: list[str]) -> list[float]:
@@ -41,13 +40,14 @@ def measure(own_process: bool, steps: int, overrides: list[str]) -> list[float]:
         loop = Loop(config, system, folder, progress)
         system.sync_weights(0)
         tasks = system.training_tasks()
+        num = config.rollout.num_trial + config.adaptation.max_candidate
 
         async def run() -> list[float]:
             seconds = []
             for step in range(steps):
                 progress.start_step(f"step {step + 1}/{steps}")
                 started = time.perf_counter()
-                await loop.collect(tasks[step * TASKS : (step + 1) * TASKS], step)
+                await loop.collect(tasks[step * num : (step + 1) * num], step)
                 seconds.append(time.perf_counter() - started)
                 system.sync_weights(step + 1)
             return seconds

@@ -177,7 +177,7 @@ def _check_processes(config: Config) -> None:
             why = "acting episodes would wait for one another" if role == "policy" else "vLLM has its own processes"
             raise ConfigError(
                 f"engine.{role}.own_process=true with kind {engine.kind}: {why}; "
-                "leave it false (it is for a judge on the small engine)"
+                "leave it false (it is for a judge or a rewriter on the small engine)"
             )
 
 

@@ -76,11 +76,7 @@ class System:
         engines = self.config.engine
         others = sum(
             model is not None and config.own_process
-            for model, config in (
-                (self.policy, engines.policy),
-                (self.reward, engines.reward),
-                (self.rewriter, engines.rewriter),
-            )
+            for model, config in ((self.reward, engines.reward), (self.rewriter, engines.rewriter))
         )
         torch.set_num_threads(max(1, self.num_thread - others))
         try:
