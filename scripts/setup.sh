@@ -16,6 +16,7 @@ if [ -z "$python" ]; then
   exit 1
 fi
 [ -x .venv/bin/python ] || "$python" -m venv .venv
+export PATH="$PWD/.venv/bin:$PATH"  # TextWorld's build calls "python", which Debian does not have by default
 pip=".venv/bin/python -m pip --disable-pip-version-check install --quiet --no-input"
 
 step() {  # step NAME WHAT FILES... -- COMMAND...: run once for each content of FILES
