@@ -50,7 +50,7 @@ class ModelsConfig:
 @dataclass
 class EngineConfig:
     kind: str = "vllm"  # vllm | transformers
-    dtype: str = "bfloat16"  # bfloat16 | float32
+    dtype: str = "auto"  # bfloat16 | float32 | auto: bfloat16 where the hardware multiplies it
     max_model_len: int = 4096  # context, prompt and response together [tokens]
     max_num_seqs: int = 128  # sequences decoded together
     kv_cache_gb: float = 1.0  # KV cache on a CPU [GiB]
@@ -145,7 +145,7 @@ class LearnerConfig:
     old_logprobs: str = "learner"  # learner: one pass before the updates; engine: the engine's own (no pass)
     importance_cap: float = 2.0  # truncation of learner/engine importance weights; 0: no correction
     micro_batch_tokens: int = 8192  # packed tokens of one forward pass
-    dtype: str = "bfloat16"  # of the forward pass; master weights are float32
+    dtype: str = "auto"  # as an engine's, of the forward pass; master weights are float32
     zero_stage: int = 0  # DeepSpeed ZeRO 0-3
     offload: bool = False  # optimizer state to the host
     gradient_checkpointing: bool = False

@@ -10,6 +10,7 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from rlanything.config import Config, ConfigError, LearnerConfig, ModelConfig
+from rlanything.precision import resolve_dtype
 from rlanything.runs.progress import Progress
 
 GIB = 2**30
@@ -53,10 +54,10 @@ def _tensor_elements(file: Path) -> int:
     return total
 
 
-def learner_bytes(parameters: float, config: LearnerConfig, world: int) -> float:
+def learner_bytes(parameters: float, config: LearnerConfig, world: int, on_accelerator: bool = True) -> float:
     """Bytes a device holds for a learner, activations aside, by ZeRO stage (arXiv 1910.02054, section 5)."""
     weights, gradients, states = 4 * parameters, 4 * parameters, 2 * 4 * parameters
-    weights += BYTES[config.dtype] * parameters if config.dtype != "float32" else 0
+    weights += 2 * parameters if resolve_dtype(config.dtype, on_accelerator) == "bfloat16" else 0
     if config.offload:
         states = 0
     shard = [1, world, world, world]
@@ -72,6 +73,7 @@ def print_plan(config: Config, progress: Progress) -> None:
     """Print everything, start nothing."""
     progress.line(OmegaConf.to_yaml(OmegaConf.structured(config)).rstrip())
     world = max(1, config.experiment.num_node * config.experiment.num_device)
+    on_accelerator = config.experiment.num_device > 0
     device = f"{world} accelerators" if config.experiment.num_device else "the CPU"
     rows = []
     total = 0.0
@@ -82,10 +84,11 @@ def print_plan(config: Config, progress: Progress) -> None:
             continue
         size = model_size(getattr(config.model, role))
         engine = getattr(config.engine, role)
-        engine_gib = size.parameters * BYTES[engine.dtype] / engine.tensor_parallel_size / GIB
+        engine_bytes = BYTES[resolve_dtype(engine.dtype, on_accelerator)]
+        engine_gib = size.parameters * engine_bytes / engine.tensor_parallel_size / GIB
         learner_gib = 0.0
         if role != "rewriter":
-            learner_gib = learner_bytes(size.parameters, getattr(config.training, role), world) / GIB
+            learner_gib = learner_bytes(size.parameters, getattr(config.training, role), world, on_accelerator) / GIB
         total += engine_gib + learner_gib
         rows.append([role, f"{size.parameters / 1e9:.3g} B ({size.source})", f"{engine_gib:.2f}", f"{learner_gib:.2f}"])
     progress.table(

@@ -12,7 +12,7 @@ LEARNERS = ("policy", "reward")
 CHOICES: dict[str, tuple[object, ...]] = {
     "experiment.resume": ("auto", "never"),
     "engine.{role}.kind": ("vllm", "transformers"),
-    "engine.{role}.dtype": ("bfloat16", "float32"),
+    "engine.{role}.dtype": ("auto", "bfloat16", "float32"),
     "dataset.domain": ("alfworld",),
     "dataset.backend": ("simulator", "textworld"),
     "dataset.prompt": ("full", "compact"),
@@ -25,7 +25,7 @@ CHOICES: dict[str, tuple[object, ...]] = {
     "training.{learner}.kl_reference": ("initial", "previous"),
     "training.{learner}.loss_mean": ("response", "token"),
     "training.{learner}.old_logprobs": ("learner", "engine"),
-    "training.{learner}.dtype": ("bfloat16", "float32"),
+    "training.{learner}.dtype": ("auto", "bfloat16", "float32"),
     "training.{learner}.zero_stage": (0, 1, 2, 3),
 }
 POSITIVE = (

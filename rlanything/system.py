@@ -93,8 +93,7 @@ class System:
             if model is None or learner is None:
                 continue
             model.engine.load_weights(version, learner.weights())
-            dtype = getattr(torch, getattr(self.config.engine, role).dtype)
-            ours, theirs = learner.checksum(dtype), model.engine.checksum()
+            ours, theirs = learner.checksum(model.engine.dtype), model.engine.checksum()
             if ours != theirs:
                 raise RunError(
                     f"weights of the {role} engine differ from the learner's after the transfer: {theirs} != {ours}"

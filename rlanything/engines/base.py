@@ -73,6 +73,7 @@ class Engine(Protocol):
 
     max_model_len: int
     version: int
+    dtype: torch.dtype  # of its weights
 
     async def generate(
         self, prompt_ids: list[int], sampling: SamplingParams, n: int = 1, images: tuple[str, ...] = ()

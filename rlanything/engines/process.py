@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlanything.config import EngineConfig, ModelConfig
 from rlanything.engines.base import Completion, Engine, EngineError, EngineStats, SamplingParams, peak_memory_gb
+from rlanything.precision import torch_dtype
 
 if TYPE_CHECKING:
     import torch
@@ -51,6 +52,7 @@ class ProcessEngine:
         self, model: ModelConfig, config: EngineConfig, seed: int, log_path: Path, encoder: Encoder | None = None
     ) -> None:
         self.max_model_len = config.max_model_len
+        self.dtype = torch_dtype(config.dtype, on_accelerator=False)
         self.version = 0
         self._log_path = log_path
         self._error: EngineError | None = None

@@ -27,6 +27,7 @@ from rlanything.engines.request import response_limit
 from rlanything.engines.sampling import sample, uniform
 from rlanything.engines.scheduler import Request, Scheduler, Sequence
 from rlanything.engines.watchdog import Watchdog
+from rlanything.precision import torch_dtype
 
 GIB = 2**30
 
@@ -46,7 +47,7 @@ class TransformersEngine:
         trust_remote_code: bool = False,
         seed: int = 0,
     ) -> None:
-        self.dtype = {"bfloat16": torch.bfloat16, "float32": torch.float32}[config.dtype]
+        self.dtype = torch_dtype(config.dtype, on_accelerator=False)
         self.model = AutoModelForCausalLM.from_pretrained(
             model_path, dtype=self.dtype, attn_implementation=IMPLEMENTATION, trust_remote_code=trust_remote_code
         ).eval()

@@ -52,6 +52,7 @@ from rlanything.engines.pump import Pump  # noqa: E402
 from rlanything.engines.request import response_limit  # noqa: E402
 from rlanything.engines.sampling import mix  # noqa: E402
 from rlanything.engines.watchdog import Watchdog  # noqa: E402
+from rlanything.precision import torch_dtype  # noqa: E402
 
 GIB = 2**30
 CPU_BLOCK_SIZE = 32  # tokens; vLLM's default on a CPU, 128, would recompute up to 127 cached tokens a turn
@@ -103,6 +104,7 @@ class VLLMEngine:
         self.max_model_len = config.max_model_len
         self.version = 0
         self._on_cpu = current_platform.is_cpu()
+        self.dtype = torch_dtype(config.dtype, not self._on_cpu)
         self._seeds = np.random.default_rng(seed)
         self._stats = EngineStats()
         self._error: Exception | None = None
@@ -114,7 +116,7 @@ class VLLMEngine:
         self._log = logging.FileHandler(log_path)
         self._log.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         _LOGGER.addHandler(self._log)
-        specific: dict[str, Any] = {"dtype": config.dtype}
+        specific: dict[str, Any] = {"dtype": self.dtype}
         specific |= (
             {
                 "enforce_eager": True,

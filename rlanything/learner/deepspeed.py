@@ -27,6 +27,7 @@ from rlanything.learner.distributed import engine_config, start_deepspeed
 from rlanything.learner.loss import TokenBatch, policy_loss, supervised_loss
 from rlanything.learner.model import FLEX_BLOCK, LearnerError, TreeModel
 from rlanything.learner.packing import MicroBatch, build_trees, pack, packing_ratio, split_minibatches
+from rlanything.precision import torch_dtype
 from rlanything.types import Sample
 
 STATE = "state"  # DeepSpeed's name for a checkpoint inside its folder
@@ -97,7 +98,7 @@ class Learner:
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         self.device = torch.device(deepspeed.get_accelerator().current_device_name())
         self.tokenizer = AutoTokenizer.from_pretrained(model.path, trust_remote_code=model.trust_remote_code)
-        dtype = {"bfloat16": torch.bfloat16, "float32": torch.float32}[config.dtype]
+        dtype = torch_dtype(config.dtype, self.device.type != "cpu")
         self.model = TreeModel(model, dtype, self.device, entropy_gradient=config.entropy_bonus != 0)
         self.model.to(self.device).train()
         if config.gradient_checkpointing:
