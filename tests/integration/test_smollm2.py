@@ -12,7 +12,7 @@ from rlanything.runs.metrics import read_jsonl
 from rlanything.runs.store import read_rows
 from rlanything.train import train
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(3600)]
 
 
 @pytest.fixture(scope="module")
