@@ -21,8 +21,8 @@ import time
 
 def measure(own_process: bool, steps: int, overrides: list[str]) -> list[float]:
     """Seconds of each step's rollouts, judged."""
+    from rlanything.collect import Batch
     from rlanything.load import load_config
-    from rlanything.loop import Loop
     from rlanything.runs.folder import RunFolder
     from rlanything.runs.progress import Progress
     from rlanything.system import System
@@ -37,17 +37,18 @@ def measure(own_process: bool, steps: int, overrides: list[str]) -> list[float]:
         folder, progress = RunFolder(config), Progress()
         folder.open(config)
         system = System(config, folder)
-        loop = Loop(config, system, folder, progress)
         system.sync_weights(0)
         tasks = system.training_tasks()
         num = config.rollout.num_trial + config.adaptation.max_candidate
+        episodes = config.rollout.num_rollout_per_trial
 
         async def run() -> list[float]:
             seconds = []
             for step in range(steps):
                 progress.start_step(f"step {step + 1}/{steps}")
                 started = time.perf_counter()
-                await loop.collect(tasks[step * num : (step + 1) * num], step)
+                batch = Batch(tasks[step * num : (step + 1) * num], episodes, str(step), config.rollout)
+                await system.serving.collect(batch, lambda: None)
                 seconds.append(time.perf_counter() - started)
                 system.sync_weights(step + 1)
             return seconds

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-import torch
 from omegaconf import OmegaConf
 
-from rlanything.chat import ChatModel, start_chat_model
 from rlanything.config import Config
-from rlanything.domains.base import Domain
 from rlanything.domains.registry import make_domain
 from rlanything.evaluate import evaluation_tasks, run_evaluation, summarise
 from rlanything.runs.folder import RunError, RunFolder
 from rlanything.runs.metrics import Metrics, drop_after
 from rlanything.runs.progress import Progress
 from rlanything.runs.store import read_groups, write_groups
-from rlanything.system import use_devices
+from rlanything.serving import Serving, start_cluster, use_devices
 from rlanything.types import Group
 
 CHUNK = 64  # tasks between two savings: what a run that dies can lose
@@ -35,7 +31,7 @@ def benchmark(config: Config) -> None:
     if config.dry_run:
         _print_plan(config, progress)
         return
-    use_devices(config.experiment)
+    use_devices(config)
     folder = RunFolder(config)
     with closing(folder):
         folder.open(config)
@@ -55,17 +51,19 @@ def _print_plan(config: Config, progress: Progress) -> None:
 
 
 def _run(config: Config, folder: RunFolder, progress: Progress) -> None:
-    torch.set_num_threads(config.experiment.num_thread or os.cpu_count() or 1)
-    domain = make_domain(config)
-    judged = config.evaluation.judge and config.reward.num_evaluation > 0 and config.model.reward.path
+    judged = config.evaluation.judge and config.reward.num_evaluation > 0 and bool(config.model.reward.path)
     drop_after(folder.metrics, -1)  # of a call that had finished: its episodes are read, its figures computed anew
     rows = []
     with ExitStack() as stack:
         metrics = stack.enter_context(closing(Metrics(folder.metrics, config)))
-        policy = _start("policy", config, folder, stack)
-        judge = _start("reward", config, folder, stack) if judged else None
+        roles = ["policy", *["reward"] * judged]
+        cluster = start_cluster(config, folder, roles, learns=False)
+        if cluster:
+            stack.enter_context(closing(cluster))
+        serving = stack.enter_context(closing(Serving(config, folder, roles, config.evaluation.splits, cluster)))
+        domain = serving.domain
         for split in config.evaluation.splits:
-            groups = evaluate_split(split, domain, policy, judge, config, folder, progress)
+            groups = evaluate_split(split, serving, folder, progress)
             write_groups(folder.evaluation(0, split), groups, domain.describe, domain.kind)
             figures = summarise(groups, domain)
             metrics.write(0, "eval", {"split": split, **figures})
@@ -76,23 +74,9 @@ def _run(config: Config, folder: RunFolder, progress: Progress) -> None:
     progress.line(f"episodes: {folder.path / 'evaluations'}")
 
 
-def _start(role: str, config: Config, folder: RunFolder, stack: ExitStack) -> ChatModel:
-    log = folder.logs / f"engine_{role}.log"
-    model = start_chat_model(getattr(config.model, role), getattr(config.engine, role), config.experiment.seed, log)
-    stack.callback(model.engine.close)
-    return model
-
-
-def evaluate_split(
-    split: str,
-    domain: Domain,
-    policy: ChatModel,
-    judge: ChatModel | None,
-    config: Config,
-    folder: RunFolder,
-    progress: Progress,
-) -> list[Group]:
+def evaluate_split(split: str, serving: Serving, folder: RunFolder, progress: Progress) -> list[Group]:
     """All groups of a split; those of an earlier, unfinished call are read and not played again."""
+    config, domain = serving.config, serving.domain
     tasks = evaluation_tasks(domain, split, config.evaluation.num_task, config.experiment.seed)
     by_id = {t.id: t for t in tasks}
     groups: list[Group] = []
@@ -108,7 +92,7 @@ def evaluate_split(
             groups += found
             continue
         label = f"{split} {start}/{len(tasks)}"
-        played = asyncio.run(run_evaluation(chunk, domain, policy, judge, config, progress, label))
+        played = asyncio.run(run_evaluation(chunk, serving.collect, config, progress, label, judged=True))
         write_groups(part, played, domain.describe, domain.kind)
         groups += played
     return groups

@@ -25,6 +25,7 @@ class ExperimentConfig:
     seed: int = 0
     num_node: int = 1  # machines that take part
     num_device: int = 0  # accelerators per machine; 0: the CPU, even where there are some
+    device_memory_gb: float = 80.0  # of one accelerator: what the plan must fit into [GiB]
     total_step: int = 200  # steps of the loop; the learning-rate schedule spans them
     eval_every: int = 10  # steps between evaluations; 0: only before and after
     save_every: int = 10  # steps between checkpoints
@@ -55,7 +56,8 @@ class EngineConfig:
     max_num_seqs: int = 128  # sequences decoded together
     kv_cache_gb: float = 1.0  # KV cache on a CPU [GiB]
     gpu_memory_utilization: float = 0.85  # share of an accelerator's memory that vLLM may take
-    tensor_parallel_size: int = 1
+    tensor_parallel_size: int = 1  # accelerators of one engine
+    num_replica: int = 1  # engines of this role, each with weights and KV cache of its own
     enforce_eager: bool = False  # no CUDA graphs / compilation; always so on a CPU
     own_process: bool = False  # small engine of a judge or rewriter: in a process of its own, on one CPU thread
     step_timeout_s: float = 600.0  # a forward pass that takes longer hangs: the run stops and says so
@@ -91,6 +93,7 @@ class RolloutConfig:
     top_k: int = 0
     history: str = "append_only"  # append_only | paper
     allow_biased_sampling: bool = False  # permit top_p < 1 or top_k > 0 in training rollouts
+    max_staleness: int = 0  # 1: a step's rollouts overlap the updates of the step before, with the weights before those
     max_concurrent: int = 256  # episodes under way at once
     env_timeout_s: float = 60.0  # one reset or step; TextWorld's episodes take turns, and waiting counts
     num_retry: int = 2  # of an episode that the infrastructure broke
@@ -167,6 +170,15 @@ class EvaluationConfig:
 
 
 @dataclass
+class ClusterConfig:
+    placement: str = "colocated"  # colocated: accelerators serve, then learn | split: each does one of them
+    num_learner: int = 0  # ranks that train the models together; 0: one an accelerator, or one on CPUs
+    num_env_host: int = 0  # processes that hold the episodes; 0: one a node
+    num_restart: int = 3  # of each engine that died, over the whole run
+    join_timeout_s: float = 600.0  # for `num_node` machines to join
+
+
+@dataclass
 class Config:
     experiment: ExperimentConfig = field(default_factory=ExperimentConfig)
     model: ModelsConfig = field(default_factory=ModelsConfig)
@@ -177,4 +189,5 @@ class Config:
     adaptation: AdaptationConfig = field(default_factory=AdaptationConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
     dry_run: bool = False

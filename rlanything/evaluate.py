@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rlanything.chat import ChatModel
+from rlanything.collect import Batch, Collect
 from rlanything.config import Config
 from rlanything.domains.base import Domain
 from rlanything.feedback import diagnostics
-from rlanything.judge import Judge
-from rlanything.rollout import ignore_turn, run_group
 from rlanything.runs.folder import RunError
 from rlanything.runs.progress import Progress
 from rlanything.types import Group, Task
@@ -52,33 +49,17 @@ def check_failures(groups: Sequence[Group], allowed: float) -> None:
 
 
 async def run_evaluation(
-    tasks: Sequence[Task],
-    domain: Domain,
-    policy: ChatModel,
-    judge_model: ChatModel | None,
-    config: Config,
-    progress: Progress,
-    label: str,
+    tasks: Sequence[Task], collect: Collect, config: Config, progress: Progress, label: str, judged: bool
 ) -> list[Group]:
-    """Play every task `evaluation.num_rollout` times at the evaluation's temperature; judged where a judge is given."""
-    seed = f"{config.experiment.seed}/evaluation"
+    """Play every task `evaluation.num_rollout` times at the evaluation's temperature."""
     rollout = replace(config.rollout, temperature=config.evaluation.temperature)
+    num, seed = config.evaluation.num_rollout, f"{config.experiment.seed}/evaluation"
     # A turn that the judge cannot read stays unjudged here: what the policy can do does not depend on its judge.
-    judge = Judge(judge_model, domain, config.reward, seed, required=False) if judge_model else None
-    limit = asyncio.Semaphore(rollout.max_concurrent)
-    num = config.evaluation.num_rollout
+    batch = Batch(tasks, num, seed, rollout, judged, required=False)
     with progress.phase(label, len(tasks) * num) as bar:
-        groups = [
-            run_group(
-                t, domain, policy, rollout, seed, num, limit, judge.on_turn if judge else ignore_turn, bar.advance
-            )
-            for t in tasks
-        ]
-        results = list(await asyncio.gather(*groups))
-        if judge:
-            await judge.finish()
-    check_failures(results, rollout.max_failure_rate)
-    return results
+        groups = await collect(batch, bar.advance)
+    check_failures(groups, rollout.max_failure_rate)
+    return groups
 
 
 def summarise(groups: Sequence[Group], domain: Domain) -> dict[str, float]:

@@ -52,9 +52,13 @@ class Judge:
     async def _evaluate(self, task: Task, trajectory: Trajectory, i: int) -> None:
         chat, config = self.model.chat, self.config
         messages = self.domain.judge_messages(task, trajectory, i)
-        seed = request_seed(self.seed, task.id, trajectory.index, i, "judge")
+        session = f"{self.seed}/{task.id}/{trajectory.index}"
         sampling = SamplingParams(
-            config.temperature, config.max_response_tokens, stop_token_ids=(chat.eos_id,), seed=seed
+            config.temperature,
+            config.max_response_tokens,
+            stop_token_ids=(chat.eos_id,),
+            seed=request_seed(session, i, "judge"),
+            session=session,
         )
         try:
             prompt, completions = await self.model.ask(messages, sampling, config.num_evaluation)

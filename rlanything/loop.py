@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
+from rlanything.collect import Batch
 from rlanything.config import Config
 from rlanything.evaluate import check_failures, evaluation_tasks, run_evaluation, summarise
 from rlanything.feedback import assign_policy_advantages, assign_reward_advantages, diagnostics, within
-from rlanything.judge import Judge
 from rlanything.rewrite import rewrite
-from rlanything.rollout import ignore_turn, run_group
 from rlanything.runs import checkpoint
 from rlanything.runs.folder import RunFolder
 from rlanything.runs.metrics import Metrics, append_jsonl, drop_after
@@ -22,7 +21,9 @@ from rlanything.runs.store import write_groups
 from rlanything.samples import policy_samples, reward_samples
 from rlanything.system import System
 from rlanything.tasks import TaskPool
-from rlanything.types import Group, Task
+from rlanything.types import Group
+
+SAMPLES = {"policy": policy_samples, "reward": reward_samples}
 
 
 class Loop:
@@ -33,8 +34,9 @@ class Loop:
         adaptation, experiment = config.adaptation, config.experiment
         self.pool = TaskPool.of(system.training_tasks(), adaptation.alpha_low, adaptation.alpha_high, experiment.seed)
         self.metrics = Metrics(folder.metrics, config)
-        self.learners = {"policy": system.policy_learner, "reward": system.reward_learner}
         self.step = 0
+        self.ahead: asyncio.Task[list[Group]] | None = None  # the next step's rollouts, with `rollout.max_staleness`
+        self.pool_state: dict[str, Any] = {}  # before they drew their tasks: a resumed run draws them again
 
     async def run(self) -> None:
         """Train to `total_step`, from the newest checkpoint where there is one."""
@@ -54,99 +56,86 @@ class Loop:
         """One step of the closed loop."""
         step, config, system = self.step + 1, self.config, self.system
         self.progress.start_step(f"step {step}/{config.experiment.total_step}")
-        tasks = self.pool.draw(config.rollout.num_trial, config.adaptation.max_candidate)
-        groups = await self.collect(tasks, step)
+        groups = await (self.ahead or self.collect(step))
         for candidate, accepted in self.pool.settle(groups, step, config.rollout.min_group):
-            system.domain.settle_task(candidate, accepted)
+            system.serving.domain.settle_task(candidate, accepted)
         proposals = await self.adapt(groups, step)
 
         for group in groups:
             assign_policy_advantages(group, config.reward)
             assign_reward_advantages(group, config.reward)
         trained = [g for g in groups if len(g.valid) >= config.rollout.min_group]
-        updates = self.update(trained)
+        if config.rollout.max_staleness and step < config.experiment.total_step:
+            self.pool_state = self.pool.state_dict()
+            self.ahead = asyncio.create_task(self.collect(step + 1))
+            updates = await asyncio.to_thread(self.update, trained)
+            await asyncio.wait([self.ahead])  # weights change only while nobody asks for tokens
+        else:
+            self.ahead = None
+            updates = self.update(trained)
         system.sync_weights(step)
 
         self.step = step
         self.record(groups, {"groups_too_small": len(groups) - len(trained), **proposals, **updates})
 
-    async def collect(self, tasks: Sequence[Task], step: int) -> list[Group]:
-        """k episodes a task; every finished turn is judged m times while other episodes still act."""
-        config, system = self.config, self.system
-        seed = f"{config.experiment.seed}/{step}"
-        judge = Judge(system.reward, system.domain, config.reward, seed) if system.reward else None
-        on_turn = judge.on_turn if judge else ignore_turn
-        limit = asyncio.Semaphore(config.rollout.max_concurrent)
-        num = config.rollout.num_rollout_per_trial
-        with self.progress.phase("rollout", len(tasks) * num) as bar:
-            running = [
-                run_group(t, system.domain, system.policy, config.rollout, seed, num, limit, on_turn, bar.advance)
-                for t in tasks
-            ]
-            with system.generating():
-                groups = list(await asyncio.gather(*running))
-        with self.progress.phase("judge", None):
-            if judge:
-                await judge.finish()
-        check_failures(groups, config.rollout.max_failure_rate)
+    async def collect(self, step: int) -> list[Group]:
+        """k episodes of each of the step's tasks; every finished turn is judged m times while others still act."""
+        rollout = self.config.rollout
+        tasks = self.pool.draw(rollout.num_trial, self.config.adaptation.max_candidate)
+        batch = Batch(tasks, rollout.num_rollout_per_trial, f"{self.config.experiment.seed}/{step}", rollout)
+        with self.progress.phase("rollout", len(tasks) * batch.num) as bar:
+            groups = await self.system.serving.collect(batch, bar.advance)
+        check_failures(groups, rollout.max_failure_rate)
         return groups
 
     async def adapt(self, groups: Sequence[Group], step: int) -> dict[str, float]:
         """Have the rewriter propose variants of the tasks outside the accuracy band."""
-        config, system = self.config.adaptation, self.system
-        if not config.enabled or system.rewriter is None:
+        config, serving = self.config.adaptation, self.system.serving
+        if not config.enabled:
             return {}
         room = config.max_candidate - len(self.pool.candidates)
         wishes = self.pool.wishes(groups, room, self.config.rollout.min_group)
-        with self.progress.phase("rewrite", None):
+        with self.progress.phase("rewrite"):
             seed = str(self.config.experiment.seed)
-            counts = await rewrite(wishes, groups, self.pool, system.rewriter, system.domain, config, seed, step)
+            rewriter = serving.models["rewriter"]
+            counts = await rewrite(wishes, groups, self.pool, rewriter, serving.domain, config, seed, step)
         return {f"tasks/{k}": float(v) for k, v in counts.items()}
 
     def update(self, groups: Sequence[Group]) -> dict[str, float]:
         """Both models learn, each from the groups whose accuracy lies within its band."""
-        config, system = self.config, self.system
         metrics: dict[str, float] = {}
-        with self.progress.phase("update policy", None):
-            samples = policy_samples(groups, config.reward.policy_band, config.training.policy.loss_mean)
-            metrics |= {f"policy/{k}": v for k, v in system.policy_learner.update(samples).items()} if samples else {}
-        metrics["policy/samples"] = len(samples)
-        metrics["policy/groups_dropped"] = _outside(groups, config.reward.policy_band)
-        if system.reward_learner:
-            with self.progress.phase("update reward", None):
-                samples = reward_samples(groups, config.reward.reward_band, config.training.reward.loss_mean)
-                metrics |= (
-                    {f"reward/{k}": v for k, v in system.reward_learner.update(samples).items()} if samples else {}
-                )
-            metrics["reward/samples"] = len(samples)
-            metrics["reward/groups_dropped"] = _outside(groups, config.reward.reward_band)
+        for role, learner in self.system.learners.items():
+            band, mean = getattr(self.config.reward, f"{role}_band"), getattr(self.config.training, role).loss_mean
+            with self.progress.phase(f"update {role}"):
+                samples = SAMPLES[role](groups, band, mean)
+                figures = learner.update(samples) if samples else {}
+            figures |= {"samples": len(samples), "groups_dropped": sum(not within(g.accuracy, band) for g in groups)}
+            metrics |= {f"{role}/{k}": float(v) for k, v in figures.items()}
         return metrics
 
     def record(self, groups: Sequence[Group], figures: dict[str, float]) -> None:
         """Write the step's episodes, task events and figures, and print its line."""
-        domain, pool = self.system.domain, self.pool
-        with self.progress.phase("record", None):
+        domain, pool = self.system.serving.domain, self.pool
+        with self.progress.phase("record"):
             write_groups(self.folder.rollouts(self.step), groups, domain.describe, domain.kind)
             append_jsonl(self.folder.ledger, pool.drain_events())
         figures = diagnostics(groups) | figures | {f"tasks/{k}": float(v) for k, v in pool.counts.items()}
         figures |= {"tasks/active": len(pool.active), "tasks/pending": len(pool.candidates)}
-        figures |= {f"seconds/{k}": v for k, v in self.progress.seconds.items()} | self.system.engine_figures()
+        figures |= {f"seconds/{k}": v for k, v in self.progress.seconds.items()} | self.system.serving.figures()
         self.metrics.write(self.step, "train", figures)
         self.progress.line(step_line(self.step, self.config.experiment.total_step, figures))
 
     async def evaluate(self) -> None:
         """Measure the policy (and the judge on its episodes) on every evaluation split."""
-        config, system = self.config, self.system
+        config, serving = self.config, self.system.serving
+        domain = serving.domain
         for split in config.evaluation.splits:
             self.progress.start_step(f"step {self.step}")
-            tasks = evaluation_tasks(system.domain, split, config.evaluation.num_task, config.experiment.seed)
-            judge = system.reward if config.evaluation.judge else None
-            with system.generating():
-                groups = await run_evaluation(
-                    tasks, system.domain, system.policy, judge, config, self.progress, "evaluate"
-                )
-            write_groups(self.folder.evaluation(self.step, split), groups, system.domain.describe, system.domain.kind)
-            figures = summarise(groups, system.domain)
+            tasks = evaluation_tasks(domain, split, config.evaluation.num_task, config.experiment.seed)
+            judged = config.evaluation.judge
+            groups = await run_evaluation(tasks, serving.collect, config, self.progress, "evaluate", judged)
+            write_groups(self.folder.evaluation(self.step, split), groups, domain.describe, domain.kind)
+            figures = summarise(groups, domain)
             figures["seconds/evaluate"] = self.progress.seconds["evaluate"]
             self.metrics.write(self.step, "eval", {"split": split, **figures})
             low, high = figures["success_low"], figures["success_high"]
@@ -158,27 +147,24 @@ class Loop:
 
     def save(self) -> None:
         """Write a checkpoint: models, optimizers, schedules, RNGs, pool."""
-        with self.progress.phase("checkpoint", None):
-            learners = {k: v for k, v in self.learners.items() if v is not None}
-            state: dict[str, Any] = {"pool": self.pool.state_dict()}
-            checkpoint.save(self.folder.checkpoints, self.step, learners, state, self.config.experiment.keep_checkpoint)
+        with self.progress.phase("checkpoint"):
+            state = {"pool": self.pool_state if self.ahead else self.pool.state_dict()}
+            checkpoint.save(
+                self.folder.checkpoints, self.step, self.system.learners, state, self.config.experiment.keep_checkpoint
+            )
         write_report(self.folder)
 
     def restore(self) -> None:
         """Go on from the newest checkpoint, and forget what was recorded after it."""
         newest = checkpoint.latest(self.folder.checkpoints)
         if newest is not None:
-            state = checkpoint.load(newest, {k: v for k, v in self.learners.items() if v is not None})
+            state = checkpoint.load(newest, self.system.learners)
             self.step = state["step"]
             self.pool.load_state_dict(state["pool"])
             self.progress.line(f"resumed from {newest}")
         for path in (self.folder.metrics, self.folder.ledger):
             drop_after(path, self.step if newest else -1)
         self.system.sync_weights(self.step)
-
-
-def _outside(groups: Sequence[Group], band: Sequence[float]) -> int:
-    return sum(not within(g.accuracy, band) for g in groups)
 
 
 def step_line(step: int, total: int, figures: dict[str, float]) -> str:

@@ -9,8 +9,10 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
+from rlanything.cluster.placement import place
 from rlanything.config import Config, ConfigError, LearnerConfig, ModelConfig
 from rlanything.precision import resolve_dtype
+from rlanything.rules import training_roles
 from rlanything.runs.progress import Progress
 
 GIB = 2**30
@@ -64,42 +66,76 @@ def learner_bytes(parameters: float, config: LearnerConfig, world: int, on_accel
     total = states / shard[config.zero_stage]
     total += gradients / (world if config.zero_stage >= 2 else 1)
     total += weights / (world if config.zero_stage >= 3 else 1)
-    if config.kl_beta and config.kl_reference == "initial":
-        total += 4 * parameters  # the frozen reference is float32 too
+    if config.kl_beta and config.kl_reference == "initial":  # the frozen reference is float32 too
+        total += 4 * parameters / (world if config.zero_stage >= 3 else 1)
     return total
 
 
+def device_gib(config: Config, sizes: dict[str, ModelSize]) -> dict[tuple[int, int], dict[str, float]]:
+    """GiB that each process needs on each accelerator (node, index), activations and KV caches aside."""
+    placement = place(config, list(sizes))
+    world = max(1, len(placement.learners))
+    needs: dict[tuple[int, int], dict[str, float]] = {}
+    for role, size in sizes.items():
+        engine = getattr(config.engine, role)
+        for slot in placement.engines[role]:
+            for device in slot.devices:
+                gib = size.parameters * BYTES[resolve_dtype(engine.dtype, True)] / engine.tensor_parallel_size / GIB
+                needs.setdefault((slot.node, device), {})[f"{role} engine"] = gib
+    for slot in placement.learners:
+        for device in slot.devices:
+            for role in (r for r in sizes if r != "rewriter"):
+                gib = learner_bytes(sizes[role].parameters, getattr(config.training, role), world) / GIB
+                needs.setdefault((slot.node, device), {})[f"{role} learner"] = gib
+    return needs
+
+
+def check_memory(config: Config, needs: dict[tuple[int, int], dict[str, float]]) -> str:
+    """The fullest accelerator in a line. Raises ConfigError naming its largest part where it cannot fit."""
+    (node, device), parts = max(needs.items(), key=lambda item: sum(item[1].values()))
+    total, limit = sum(parts.values()), config.experiment.device_memory_gb
+    told = " + ".join(f"{name} {gib:.1f}" for name, gib in parts.items())
+    line = f"the fullest accelerator (node {node}, number {device}): {told} = {total:.1f} of {limit:g} GiB"
+    if total > limit:
+        largest = max(parts, key=lambda name: parts[name])
+        remedy = (
+            "raise training.*.zero_stage or cluster.num_learner, or set offload=true"
+            if largest.endswith("learner")
+            else f"raise engine.{largest.split()[0]}.tensor_parallel_size"
+        )
+        raise ConfigError(f"{line}: the {largest} is too large; {remedy}, or use cluster.placement=split")
+    return line
+
+
 def print_plan(config: Config, progress: Progress) -> None:
-    """Print everything, start nothing."""
+    """Print everything, start nothing. Raises ConfigError where the plan cannot fit."""
     progress.line(OmegaConf.to_yaml(OmegaConf.structured(config)).rstrip())
-    world = max(1, config.experiment.num_node * config.experiment.num_device)
-    on_accelerator = config.experiment.num_device > 0
-    device = f"{world} accelerators" if config.experiment.num_device else "the CPU"
+    experiment, on_accelerator = config.experiment, config.experiment.num_device > 0
+    devices = experiment.num_node * experiment.num_device
+    sizes = {role: model_size(getattr(config.model, role)) for role in training_roles(config)}
+    placement = place(config, list(sizes))
+    world = max(1, len(placement.learners))
     rows = []
-    total = 0.0
-    for role in ("policy", "reward", "rewriter"):
-        if (role == "reward" and not config.reward.num_evaluation) or (
-            role == "rewriter" and not config.adaptation.enabled
-        ):
-            continue
-        size = model_size(getattr(config.model, role))
+    for role, size in sizes.items():
         engine = getattr(config.engine, role)
         engine_bytes = BYTES[resolve_dtype(engine.dtype, on_accelerator)]
         engine_gib = size.parameters * engine_bytes / engine.tensor_parallel_size / GIB
-        learner_gib = 0.0
-        if role != "rewriter":
-            learner_gib = learner_bytes(size.parameters, getattr(config.training, role), world, on_accelerator) / GIB
-        total += engine_gib + learner_gib
-        rows.append([role, f"{size.parameters / 1e9:.3g} B ({size.source})", f"{engine_gib:.2f}", f"{learner_gib:.2f}"])
+        training = None if role == "rewriter" else getattr(config.training, role)
+        learner = learner_bytes(size.parameters, training, world, on_accelerator) / GIB if training else 0.0
+        replicas = f"{engine.num_replica} x {engine.tensor_parallel_size}"
+        told = f"{size.parameters / 1e9:.3g} B ({size.source})"
+        rows.append([role, told, replicas, f"{engine_gib:.2f}", f"{learner:.2f}"])
+    where = f"{devices} accelerators" if devices else "the CPU"
     progress.table(
-        f"Plan: {config.experiment.num_node} node(s), {device}; GiB per device",
-        ["role", "parameters", "engine weights", "learner (without activations)"],
+        f"Plan: {experiment.num_node} node(s), {where}, {config.cluster.placement}; GiB per device",
+        ["role", "parameters", "replicas x tp", "engine weights", f"learner, {world} rank(s), without activations"],
         rows,
     )
+    if devices:
+        progress.line(check_memory(config, device_gib(config, sizes)))
     rollout, reward = config.rollout, config.reward
     episodes = rollout.num_trial * rollout.num_rollout_per_trial
     turns = episodes * rollout.max_interaction_step
-    progress.line(f"all roles together: {total:.2f} GiB per device, KV caches and activations aside")
     progress.line(
         f"a step: {rollout.num_trial} tasks (and up to {config.adaptation.max_candidate} candidates) x "
         f"{rollout.num_rollout_per_trial} episodes = {episodes} episodes, at most {turns} turns, "

@@ -127,6 +127,7 @@ async def _play(
             config.top_k,
             (chat.eos_id,),
             request_seed(seed, i),
+            session=seed,
         )
         asked = time.perf_counter()
         try:

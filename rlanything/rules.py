@@ -13,10 +13,12 @@ CHOICES: dict[str, tuple[object, ...]] = {
     "experiment.resume": ("auto", "never"),
     "engine.{role}.kind": ("vllm", "transformers"),
     "engine.{role}.dtype": ("auto", "bfloat16", "float32"),
+    "cluster.placement": ("colocated", "split"),
     "dataset.domain": ("alfworld",),
     "dataset.backend": ("simulator", "textworld"),
     "dataset.prompt": ("full", "compact"),
     "dataset.show_actions": ("all", "here", "none"),
+    "rollout.max_staleness": (0, 1),
     "rollout.history": ("append_only", "paper"),
     "reward.advantage": ("step_index", "step_index_absorbing", "separate", "trajectory"),
     "reward.consistency": ("feedback", "relative"),
@@ -31,10 +33,13 @@ CHOICES: dict[str, tuple[object, ...]] = {
 POSITIVE = (
     "experiment.total_step",
     "experiment.num_node",
+    "experiment.device_memory_gb",
     "experiment.save_every",
     "experiment.keep_checkpoint",
     "engine.{role}.max_model_len",
     "engine.{role}.max_num_seqs",
+    "engine.{role}.tensor_parallel_size",
+    "engine.{role}.num_replica",
     "engine.{role}.step_timeout_s",
     "rollout.num_trial",
     "rollout.num_rollout_per_trial",
@@ -55,6 +60,7 @@ POSITIVE = (
     "training.{learner}.max_grad_norm",
     "training.{learner}.micro_batch_tokens",
     "evaluation.num_rollout",
+    "cluster.join_timeout_s",
 )
 NOT_NEGATIVE = (
     "experiment.num_device",
@@ -71,9 +77,18 @@ NOT_NEGATIVE = (
     "training.{learner}.importance_cap",
     "evaluation.num_task",
     "evaluation.temperature",
+    "cluster.num_learner",
+    "cluster.num_env_host",
+    "cluster.num_restart",
 )
 SINKS = ("tensorboard", "wandb", "trackio")
 Expand = Callable[[str], list[str]]
+
+
+def training_roles(config: Config) -> list[str]:
+    """The roles that a training run has engines for."""
+    judged, adapts = config.reward.num_evaluation > 0, config.adaptation.enabled
+    return ["policy", *["reward"] * judged, *["rewriter"] * adapts]
 
 
 def every_role(pattern: str) -> list[str]:
@@ -182,9 +197,8 @@ def _check_processes(config: Config) -> None:
 
 
 def _check_accelerator(config: Config) -> None:
-    judged = config.reward.num_evaluation > 0 and config.model.reward.path != ""
-    used = {"policy": True, "reward": judged, "rewriter": config.adaptation.enabled}
-    engines = [getattr(config.engine, role) for role in ROLES if used[role]]
+    used = [role for role in training_roles(config) if getattr(config.model, role).path]  # an evaluation may have one
+    engines = [getattr(config.engine, role) for role in used]
     shares = [engine.gpu_memory_utilization for engine in engines if engine.kind == "vllm"]
     if config.experiment.num_node == config.experiment.num_device == 1 and sum(shares) >= 1:
         raise ConfigError(

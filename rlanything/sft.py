@@ -26,6 +26,7 @@ from omegaconf import MISSING
 
 from rlanything.chat import Chat, start_chat_model
 from rlanything.cli import run_guarded
+from rlanything.collect import Collector
 from rlanything.config import (
     Config,
     ConfigError,
@@ -202,7 +203,8 @@ class WarmStart:
     async def _measure_policy(self) -> float:
         config = loop_config(self.config)
         tasks = evaluation_tasks(self.domain, self.config.measure_split, self.config.num_measure, self.config.seed)
-        groups = await run_evaluation(tasks, self.domain, self.measured, None, config, self.progress, "measure")
+        collector = Collector(self.domain, self.measured, None, config.reward)
+        groups = await run_evaluation(tasks, collector.collect, config, self.progress, "measure", judged=False)
         return sum(t.success for g in groups for t in g.trajectories) / len(groups)
 
     async def _answers(self, conversations: list[Conversation]) -> list[str]:

@@ -157,10 +157,10 @@ class TaskPool:
         return {
             "active": [asdict(t) for t in self.active.values()],
             "candidates": [asdict(c) for c in self.candidates.values()],
-            "queue": self.queue,
+            "queue": list(self.queue),
             "num_shuffle": self.num_shuffle,
             "num_variant": self.num_variant,
-            "counts": self.counts,
+            "counts": dict(self.counts),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

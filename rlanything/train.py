@@ -11,7 +11,8 @@ from rlanything.plan import print_plan
 from rlanything.runs.folder import RunFolder
 from rlanything.runs.progress import Progress
 from rlanything.runs.report import before_after
-from rlanything.system import System, use_devices
+from rlanything.serving import use_devices
+from rlanything.system import System
 
 
 def train(config: Config) -> None:
@@ -20,7 +21,7 @@ def train(config: Config) -> None:
     if config.dry_run:
         print_plan(config, progress)
         return
-    use_devices(config.experiment)
+    use_devices(config)
     folder = RunFolder(config)
     with closing(folder):
         folder.open(config)

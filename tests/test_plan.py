@@ -32,6 +32,7 @@ def test_a_learners_bytes_a_parameter():
     assert of(zero_stage=3) == (4 + 2 + 4 + 8) / 4
     assert of(offload=True) == 4 + 2 + 4
     assert of(kl_beta=0.01) - of() == 4  # the frozen reference, float32
+    assert of(kl_beta=0.01, zero_stage=3) == (4 + 2 + 4 + 8 + 4) / 4
 
 
 def test_a_model_whose_size_nobody_tells_is_named():

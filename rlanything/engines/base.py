@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """How to sample one request. Temperature 0 is greedy. `seed` makes a request repeatable by itself."""
+    """How to sample one request. Temperature 0 is greedy. `seed` makes a request repeatable by itself. Requests of one
+    `session` share a prefix: an engine with replicas keeps them together."""
 
     temperature: float = 1.0
     max_tokens: int = 64
@@ -26,6 +27,7 @@ class SamplingParams:
     top_k: int = 0
     stop_token_ids: tuple[int, ...] = ()
     seed: int | None = None
+    session: str = ""
 
 
 @dataclass
@@ -45,7 +47,8 @@ class Completion:
 @dataclass
 class EngineStats:
     """Counters since the engine started. `busy_s` is the time spent inside model steps, `own_memory_gb` the peak
-    memory of the process that the engine has to itself [GiB]; 0 where it lives in its caller's."""
+    memory of the process that the engine has to itself [GiB]; 0 where it lives in its caller's. `restarts` counts
+    replicas that died and were started anew."""
 
     prompt_tokens: int = 0
     cached_prompt_tokens: int = 0
@@ -53,6 +56,7 @@ class EngineStats:
     steps: int = 0
     busy_s: float = 0.0
     own_memory_gb: float = 0.0
+    restarts: int = 0
 
 
 def peak_memory_gb() -> float:

@@ -2,7 +2,7 @@
 
 A DeepSpeed engine is driven directly. Weights, gradients and optimizer state are float32, the forward pass runs in
 `config.dtype` under autocast. With several ranks every rank calls `update` with the same samples and takes its share
-of the micro-batches. Simplification: a frozen reference is a whole copy on every rank, not partitioned by ZeRO.
+of the micro-batches. Simplification: every rank loads the whole model before ZeRO-3 partitions it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -103,11 +104,14 @@ class Learner:
         self.model.to(self.device).train()
         if config.gradient_checkpointing:
             self.model.lm.gradient_checkpointing_enable({"use_reentrant": False})
-        self._reference: TreeModel | None = None
+        self._reference: Any = None
         if config.kl_beta and config.kl_reference == "initial":
             # Float32 like the trained model, so that before the first update the KL is 0 and not rounding noise.
             self._reference = TreeModel(model, dtype, self.device, entropy_gradient=False).to(self.device)
             self._reference.requires_grad_(False)
+            if config.zero_stage == 3:  # partitioned like the trained model: whole it may not fit beside it
+                zero = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}}
+                self._reference, *_ = deepspeed.initialize(model=self._reference, config=zero, dist_init_required=False)
         self._bad_gradient = torch.zeros((), device=self.device)
         for parameter in self.model.parameters():
             parameter.register_hook(self._watch_gradient)
@@ -250,11 +254,14 @@ class Learner:
         # The sum is infinite or nan where any element is; reading one number a parameter costs next to nothing.
         self._bad_gradient += (~grad.sum().isfinite()).float()
 
-    def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """(Hugging Face name, float32 tensor) of every weight; tied ones once. Valid until the next update."""
+    def weights(self, dtype: torch.dtype = torch.float32) -> Iterator[tuple[str, Tensor]]:
+        """(Hugging Face name, tensor) of every weight; tied ones once. Valid until the next update.
+
+        With several ranks every rank must take them all, for ZeRO-3 gathers each from all ranks.
+        """
         for name, parameter in self.model.lm.named_parameters():
             with self._gathered([parameter], enabled=self.config.zero_stage == 3):
-                yield name, parameter.detach()
+                yield name, parameter.detach().to(dtype)
 
     def checksum(self, dtype: torch.dtype) -> str:
         """A digest of the weights as an engine of `dtype` holds them."""
@@ -298,3 +305,5 @@ class Learner:
     def close(self) -> None:
         """Release the engine's memory."""
         self.engine.destroy()
+        if self.config.zero_stage == 3 and self._reference is not None:
+            self._reference.destroy()

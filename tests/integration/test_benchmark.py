@@ -44,11 +44,11 @@ def test_an_evaluation_that_was_cut_off_goes_on_where_it_stopped(world, tmp_path
     played = []
     real = module.run_evaluation
 
-    async def counting(tasks, *args):
+    async def counting(tasks, *args, **kwargs):
         if len(played) == 3:
             raise KeyboardInterrupt
         played.append(len(tasks))
-        return await real(tasks, *args)
+        return await real(tasks, *args, **kwargs)
 
     monkeypatch.setattr(module, "run_evaluation", counting)
     with pytest.raises(KeyboardInterrupt):

@@ -1,0 +1,52 @@
+"""Several processes, accelerators and nodes, on Ray: the parts that a run has instead of those of one process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rlanything.chat import Chat, ChatModel
+from rlanything.cluster.engines import ReplicatedEngine, start_replicas
+from rlanything.cluster.hosts import HostCollector
+from rlanything.cluster.learners import LearnerGroup, RemoteLearner
+from rlanything.cluster.placement import Slot, place
+from rlanything.cluster.runtime import Runtime
+from rlanything.cluster.weights import WeightBoard
+from rlanything.config import Config
+from rlanything.runs.folder import RunFolder
+
+
+class Cluster:
+    """Starts what a run of `roles` needs where its placement says. `close` ends all of it."""
+
+    def __init__(self, config: Config, folder: RunFolder, roles: Sequence[str], learns: bool = True) -> None:
+        self.config, self.folder = config, folder
+        self.placement = place(config, roles, learns)
+        self.runtime = Runtime(config)
+        self.board = self.runtime.start(WeightBoard, Slot(0))
+        self._learners: LearnerGroup | None = None
+
+    def chat_model(self, role: str) -> ChatModel:
+        """A role's replicas as one engine, with its chat."""
+        model, engine = getattr(self.config.model, role), getattr(self.config.engine, role)
+        log, seed = self.folder.logs.absolute() / f"engine_{role}.log", self.config.experiment.seed
+        slots, num_restart = self.placement.engines[role], self.config.cluster.num_restart
+        replicas = start_replicas(self.runtime, slots, role, model, engine, seed, log, self.board, num_restart)
+        return ChatModel(replicas, Chat(model))
+
+    def collector(self, models: Mapping[str, ChatModel], splits: Sequence[str]) -> HostCollector:
+        """The environment hosts, which ask the replicas themselves."""
+        engines = {role: model.engine for role, model in models.items()}
+        replicated = {role: engine for role, engine in engines.items() if isinstance(engine, ReplicatedEngine)}
+        return HostCollector(self.runtime, self.placement.hosts, self.config, splits, replicated)
+
+    def learner(self, role: str, total_update: int, temperature: float) -> RemoteLearner:
+        """A role's learner on all ranks."""
+        if self._learners is None:
+            log = self.folder.logs.absolute() / "learners.log"
+            self._learners = LearnerGroup(self.runtime, self.placement.learners, log)
+        model, training = getattr(self.config.model, role), getattr(self.config.training, role)
+        return self._learners.learner(role, model, training, total_update, temperature, self.config.experiment.seed)
+
+    def close(self) -> None:
+        """End every process of this run and leave the cluster."""
+        self.runtime.close()

@@ -1,0 +1,194 @@
+"""Engine replicas, one process each, and the one engine that their callers see.
+
+An episode stays with the replica that began it, whose prefix cache holds it; a new one goes to the replica with the
+fewest requests under way. A replica that dies is started anew by Ray, is given the current weights, and what it was
+doing is asked of another meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import ray
+import torch
+from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
+
+from rlanything.cluster.placement import Slot
+from rlanything.cluster.runtime import Runtime, cause, unwrapped
+from rlanything.cluster.weights import StagedWeights, stage
+from rlanything.config import EngineConfig, ModelConfig
+from rlanything.engines.base import Completion, EngineError, EngineStats, SamplingParams, peak_memory_gb
+from rlanything.precision import torch_dtype
+
+MAX_SESSIONS = 1 << 16  # remembered; an older episode has long ended
+MAX_CALLS = 10_000  # under way at once in one replica; its engine queues them
+WAIT_S = 2.0  # before a replica that restarts is called again
+
+
+class EngineReplica:
+    """A Ray actor: one engine. Where Ray started it anew, it takes the current weights before it serves anyone."""
+
+    def __init__(
+        self, role: str, model: ModelConfig, config: EngineConfig, seed: int, log_path: Path, board: Any
+    ) -> None:
+        from rlanything.engines import make_engine
+
+        self.engine = make_engine(model, config, seed, log_path)
+        self.restarted = ray.get_runtime_context().was_current_actor_reconstructed
+        if self.restarted:
+            current = ray.get(board.current.remote(role))
+            if current is not None:
+                self.engine.load_weights(*current)
+
+    async def generate(
+        self, prompt_ids: list[int], sampling: SamplingParams, n: int, images: tuple[str, ...]
+    ) -> list[Completion]:
+        """See `Engine.generate`."""
+        return await self.engine.generate(prompt_ids, sampling, n, images)
+
+    async def call(self, method: str, *args: Any) -> Any:
+        """What another method of the engine returns."""
+        return getattr(self.engine, method)(*args)
+
+    async def stats(self) -> EngineStats:
+        """Counters since the start, with this process's memory."""
+        own = {"own_memory_gb": peak_memory_gb(), "restarts": int(self.restarted)}
+        return EngineStats(**vars(self.engine.stats()) | own)
+
+
+class ReplicatedEngine:
+    """Implements `engines.base.Engine`. Copies in other processes share the replicas; each routes for itself."""
+
+    def __init__(self, role: str, replicas: Sequence[Any], board: Any, max_model_len: int, dtype: torch.dtype) -> None:
+        self.role, self.replicas, self.board = role, list(replicas), board
+        self.max_model_len, self.dtype = max_model_len, dtype
+        self.version = 0
+        self.reissued = 0
+        self._under_way = [0] * len(self.replicas)
+        self._replica_of: dict[str, int] = {}
+        self._dead: set[int] = set()
+        self._turn = 0
+
+    async def generate(
+        self, prompt_ids: list[int], sampling: SamplingParams, n: int = 1, images: tuple[str, ...] = ()
+    ) -> list[Completion]:
+        """See `Engine.generate`. Raises EngineError where the last replica is dead for good."""
+        restarting: set[int] = set()
+        while True:
+            i = self._route(sampling.session, restarting | self._dead)
+            self._under_way[i] += 1
+            try:
+                completions: list[Completion] = await self.replicas[i].generate.remote(prompt_ids, sampling, n, images)
+                return completions
+            except ActorUnavailableError:
+                restarting.add(i)
+            except ActorDiedError as error:
+                self._dead.add(i)
+                if len(self._dead) == len(self.replicas):
+                    raise EngineError(f"all replicas of the {self.role} engine are dead: {cause(error)}") from error
+            except RayTaskError as error:
+                raise unwrapped(error) from None
+            finally:
+                self._under_way[i] -= 1
+            self.reissued += 1
+            if len(restarting | self._dead) == len(self.replicas):
+                await asyncio.sleep(WAIT_S)
+                restarting.clear()
+
+    def _route(self, session: str, avoid: set[int]) -> int:
+        """The session's replica, else the one with the fewest requests of this process under way; ties go round."""
+        i = self._replica_of.get(session)
+        if i is None or i in avoid:
+            first, self._turn = self._turn, self._turn + 1
+            left = [j for j in range(len(self.replicas)) if j not in avoid]
+            i = min(left, key=lambda j: (self._under_way[j], (j - first) % len(self.replicas)))
+            if session:
+                self._replica_of[session] = i
+                if len(self._replica_of) > MAX_SESSIONS:
+                    del self._replica_of[next(iter(self._replica_of))]
+        return i
+
+    def load_weights(self, version: int, tensors: Iterable[tuple[str, Any]]) -> None:
+        """See `Engine.load_weights`; all replicas at once."""
+        staged = tensors if isinstance(tensors, StagedWeights) else stage(tensors)
+        ray.get(self.board.post.remote(self.role, version, staged))
+        self._every("call", "load_weights", version, staged)
+        self.version = version
+
+    def checksum(self) -> str:
+        """See `Engine.checksum`. Raises EngineError where the replicas differ."""
+        found = self._every("call", "checksum")
+        if len(set(found)) != 1:
+            raise EngineError(f"the replicas of the {self.role} engine hold different weights: {found}")
+        return str(found[0])
+
+    def sleep(self) -> None:
+        """See `Engine.sleep`."""
+        self._every("call", "sleep")
+
+    def wake(self) -> None:
+        """See `Engine.wake`."""
+        self._every("call", "wake")
+
+    def stats(self) -> EngineStats:
+        """Sums over the replicas."""
+        every = [vars(s) for s in self._every("stats")]
+        return EngineStats(**{name: sum(s[name] for s in every) for name in every[0]})
+
+    def close(self) -> None:
+        """Nothing: the runtime ends the replicas."""
+
+    def _every(self, method: str, *args: Any) -> list[Any]:
+        """What each replica returns; one that restarts is called again."""
+        references = [getattr(r, method).remote(*args) for r in self.replicas]
+        return [self._answer(i, reference, method, *args) for i, reference in enumerate(references)]
+
+    def _answer(self, i: int, reference: ray.ObjectRef, method: str, *args: Any) -> Any:
+        while True:
+            try:
+                return ray.get(reference)
+            except ActorUnavailableError:
+                time.sleep(WAIT_S)
+                reference = getattr(self.replicas[i], method).remote(*args)
+            except ActorDiedError as error:
+                raise EngineError(f"replica {i} of the {self.role} engine is dead: {cause(error)}") from error
+            except RayTaskError as error:
+                raise unwrapped(error) from None
+
+
+def start_replicas(
+    runtime: Runtime,
+    slots: Sequence[Slot],
+    role: str,
+    model: ModelConfig,
+    config: EngineConfig,
+    seed: int,
+    log_path: Path,
+    board: Any,
+    num_restart: int,
+) -> ReplicatedEngine:
+    """One replica a slot, each with a log of its own; they load at the same time."""
+    replicas = [
+        runtime.start(
+            EngineReplica,
+            slot,
+            role,
+            model,
+            replace(config, own_process=False),  # it has one
+            seed,
+            log_path.with_stem(f"{log_path.stem}_{i}"),
+            board,
+            max_restarts=num_restart,
+            max_concurrency=MAX_CALLS,
+        )
+        for i, slot in enumerate(slots)
+    ]
+    dtype = torch_dtype(config.dtype, on_accelerator=config.kind == "vllm" and bool(slots[0].devices))
+    engine = ReplicatedEngine(role, replicas, board, config.max_model_len, dtype)
+    engine.stats()  # waits until they are up
+    return engine

@@ -1,0 +1,63 @@
+"""Which node this is, of how many, and where the head is: from the variables that job schedulers set. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from rlanything.errors import ClearError
+
+DEFAULT_PORT = 6379  # Ray's own
+
+
+class LaunchError(ClearError, RuntimeError):
+    """This node cannot take part: the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Membership:
+    """Node `rank` of `num_node`; Ray's head listens at host:port, and tells its exit status at port + 1."""
+
+    rank: int
+    num_node: int
+    host: str
+    port: int
+
+
+def membership(env: Mapping[str, str], first_host: Callable[[str], str]) -> Membership:
+    """From MLP_* (Volcengine), SLURM_* or torchrun's variables, in this order; without any, one node alone.
+
+    `first_host` gives the first host of a SLURM node list (`scontrol show hostnames`).
+    Raises LaunchError naming a variable that is missing or no number.
+    """
+    if "MLP_ROLE_INDEX" in env:
+        rank, num = _number(env, "MLP_ROLE_INDEX"), _number(env, "MLP_WORKER_NUM")
+        host, port = _text(env, "MLP_WORKER_0_HOST"), _number(env, "MLP_WORKER_0_PORT")
+    elif "SLURM_NODEID" in env:
+        rank, num = _number(env, "SLURM_NODEID"), _number(env, "SLURM_NNODES")
+        host = env.get("MASTER_ADDR") or first_host(_text(env, "SLURM_JOB_NODELIST"))
+        port = _number(env, "MASTER_PORT") if "MASTER_PORT" in env else DEFAULT_PORT
+    elif "MASTER_ADDR" in env:
+        rank_name = next((n for n in ("NODE_RANK", "GROUP_RANK", "RANK") if n in env), "RANK")
+        num_name = next((n for n in ("NNODES", "GROUP_WORLD_SIZE", "WORLD_SIZE") if n in env), "WORLD_SIZE")
+        rank, num = _number(env, rank_name), _number(env, num_name)
+        host, port = _text(env, "MASTER_ADDR"), _number(env, "MASTER_PORT")
+    else:
+        return Membership(0, 1, "127.0.0.1", DEFAULT_PORT)
+    if not 0 <= rank < num:
+        raise LaunchError(f"this is node {rank} of {num} by the scheduler's variables, expected 0 to {num - 1}")
+    return Membership(rank, num, host, port)
+
+
+def _text(env: Mapping[str, str], name: str) -> str:
+    if not env.get(name):
+        raise LaunchError(f"{name} is not set: the job's scheduler sets it together with the others, or set it by hand")
+    return env[name]
+
+
+def _number(env: Mapping[str, str], name: str) -> int:
+    text = _text(env, name)
+    if not re.fullmatch(r"\d+", text):
+        raise LaunchError(f"{name}={text!r}: expected a number")
+    return int(text)

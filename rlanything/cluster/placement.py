@@ -1,0 +1,96 @@
+"""Which process runs where: engines, learner ranks and environment hosts on nodes and their accelerators. Pure.
+
+Accelerators are numbered through all nodes. Engines take consecutive ones, role after role, and share none. With
+`placement: colocated` every accelerator then also holds a learner rank (one of them works at a time); with `split` the
+learners have those that the engines left. One accelerator alone is shared by all. On CPUs there is nothing to share
+out: processes are dealt to the nodes in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rlanything.config import Config, ConfigError
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where one process runs: a node's number, and the accelerators that it sees there (none: the CPU)."""
+
+    node: int
+    devices: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Placement:
+    """`engines` has one slot a replica, `learners` one a rank (each trains policy and reward model both)."""
+
+    engines: dict[str, list[Slot]]
+    learners: list[Slot]
+    hosts: list[Slot]
+
+
+def needs_cluster(config: Config) -> bool:
+    """Whether one process with one device is not enough."""
+    experiment, engine = config.experiment, config.engine
+    replicas = (engine.policy.num_replica, engine.reward.num_replica, engine.rewriter.num_replica)
+    return max(experiment.num_node, experiment.num_device, config.cluster.num_learner, *replicas) > 1
+
+
+def place(config: Config, roles: Sequence[str], learns: bool = True) -> Placement:
+    """The plan for engines of `roles`, and for learners where there are any.
+
+    Raises ConfigError naming the number that is too large.
+    """
+    experiment, cluster = config.experiment, config.cluster
+    hosts = [Slot(i % experiment.num_node) for i in range(cluster.num_env_host or experiment.num_node)]
+    if not experiment.num_device:
+        return _on_cpus(config, roles, hosts, learns)
+    total = experiment.num_node * experiment.num_device
+    if total == 1:  # one process has it all
+        return Placement({role: [Slot(0, (0,))] for role in roles}, [Slot(0, (0,))] if learns else [], hosts)
+    engines: dict[str, list[Slot]] = {}
+    used = 0
+    for role in roles:
+        engine = getattr(config.engine, role)
+        size = engine.tensor_parallel_size
+        if experiment.num_device % size:
+            raise ConfigError(
+                f"engine.{role}.tensor_parallel_size={size}: does not divide experiment.num_device="
+                f"{experiment.num_device}, and an engine cannot span nodes; choose a divisor"
+            )
+        used = -(-used // size) * size  # so that no engine spans two nodes
+        engines[role] = [
+            _slot(range(used + i * size, used + (i + 1) * size), config) for i in range(engine.num_replica)
+        ]
+        used += engine.num_replica * size
+        if used > total:
+            raise ConfigError(
+                f"engine.{role}.num_replica={engine.num_replica}: with tensor_parallel_size={size} and the engines "
+                f"before it, it needs {used} accelerators, and experiment.num_node x num_device are {total}; lower it"
+            )
+    first = used if cluster.placement == "split" else 0
+    num = (cluster.num_learner or total - first) if learns else 0
+    if learns and not 0 < num <= total - first:
+        raise ConfigError(
+            f"cluster.num_learner={cluster.num_learner}: placement {cluster.placement} leaves {total - first} of "
+            f"{total} accelerators for the learners; lower it or engine.*.num_replica"
+        )
+    return Placement(engines, [_slot(range(i, i + 1), config) for i in range(first, first + num)], hosts)
+
+
+def _on_cpus(config: Config, roles: Sequence[str], hosts: list[Slot], learns: bool) -> Placement:
+    nodes, dealt = config.experiment.num_node, 0
+    engines: dict[str, list[Slot]] = {}
+    for role in roles:
+        num = getattr(config.engine, role).num_replica
+        engines[role] = [Slot((dealt + i) % nodes) for i in range(num)]
+        dealt += num
+    learners = [Slot(i % nodes) for i in range(max(1, config.cluster.num_learner))]
+    return Placement(engines, learners if learns else [], hosts)
+
+
+def _slot(devices: range, config: Config) -> Slot:
+    node, first = divmod(devices.start, config.experiment.num_device)
+    return Slot(node, tuple(range(first, first + len(devices))))

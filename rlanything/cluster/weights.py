@@ -1,0 +1,72 @@
+"""Weights on their way from learner rank 0 to every replica: buckets in Ray's shared-memory object store.
+
+A node reads a bucket from its own shared memory, and fetches it once where the learner is on another. The learner
+gathers one tensor at a time, so never the whole model is on one device.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import ray
+import torch
+from torch import Tensor
+
+BUCKET_BYTES = 1 << 28  # large enough that a bucket's round trip does not count
+
+Bucket = list[tuple[str, tuple[int, ...], str, np.ndarray]]  # name, shape, dtype, bytes
+
+
+@dataclass(frozen=True)
+class StagedWeights:
+    """(Hugging Face name, tensor) of every weight, as often as it is iterated, on any node."""
+
+    buckets: list[ray.ObjectRef]
+
+    def __iter__(self) -> Iterator[tuple[str, Tensor]]:
+        for reference in self.buckets:
+            bucket: Bucket = ray.get(reference)
+            for name, shape, dtype, data in bucket:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", UserWarning)  # the store's memory is read-only, and so are we
+                    yield name, torch.from_numpy(data).view(getattr(torch, dtype)).view(shape)
+
+
+class WeightBoard:
+    """A Ray actor: the weights that every role's engine should hold now, for replicas that are started anew."""
+
+    def __init__(self) -> None:
+        self._current: dict[str, tuple[int, StagedWeights]] = {}
+
+    def post(self, role: str, version: int, weights: StagedWeights) -> None:
+        """Replace a role's; the object store frees what nobody holds any more."""
+        self._current[role] = version, weights
+
+    def current(self, role: str) -> tuple[int, StagedWeights] | None:
+        """Version and weights; None where a role has those of its model's files."""
+        return self._current.get(role)
+
+
+def stage(weights: Iterable[tuple[str, Tensor]], keep: bool = True) -> StagedWeights:
+    """Copy the weights into the object store. With `keep` false they are only gathered: what the
+    ranks other than 0 do, where ZeRO-3 wants all of them to take part."""
+    references, bucket, size = [], [], 0
+    for name, tensor in weights:
+        if not keep:
+            continue
+        data = tensor.detach().cpu().contiguous()
+        bucket.append((name, tuple(data.shape), str(data.dtype).removeprefix("torch."), _bytes(data)))
+        size += data.nbytes
+        if size >= BUCKET_BYTES:
+            references.append(ray.put(bucket))
+            bucket, size = [], 0
+    if bucket:
+        references.append(ray.put(bucket))
+    return StagedWeights(references)
+
+
+def _bytes(data: Tensor) -> np.ndarray:
+    return data.view(-1).view(torch.uint8).numpy()

@@ -1,0 +1,122 @@
+"""Everything that makes and judges episodes: the domain, the engines of the roles with their chats, the collector."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+
+from rlanything.chat import ChatModel, start_chat_model
+from rlanything.cluster.placement import needs_cluster
+from rlanything.collect import Batch, Collector
+from rlanything.config import Config
+from rlanything.domains.registry import make_domain
+from rlanything.engines.base import EngineStats, peak_memory_gb
+from rlanything.runs.folder import RunError, RunFolder
+from rlanything.types import Group
+
+if TYPE_CHECKING:
+    from rlanything.cluster.cluster import Cluster
+
+
+def use_devices(config: Config) -> None:
+    """Hide the accelerators from torch, DeepSpeed and vLLM in this process where they are not its to use: where
+    `num_device` is 0, or a cluster's processes have them. Call it before they are used.
+
+    Raises RunError where the run asks for an accelerator that this machine lacks.
+    """
+    if config.experiment.num_device == 0 or needs_cluster(config):
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    elif not torch.cuda.is_available():
+        raise RunError(
+            "experiment.num_device=1: torch finds no accelerator here; install requirements.txt on a GPU machine, or "
+            "set experiment.num_device=0 for the CPU"
+        )
+
+
+def start_cluster(config: Config, folder: RunFolder, roles: Sequence[str], learns: bool) -> Cluster | None:
+    """The cluster's part of a run; None where one process is enough."""
+    if not needs_cluster(config):
+        return None
+    from rlanything.cluster.cluster import Cluster  # imported here: Ray takes seconds, and need not be installed
+
+    return Cluster(config, folder, roles, learns)
+
+
+class Serving:
+    """The domain, and a model ready to be asked for each of `roles`. `close` ends their engines.
+
+    Where one process is not enough, engines are replicas and episodes live in environment hosts of `cluster`.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        folder: RunFolder,
+        roles: Sequence[str],
+        splits: Sequence[str],
+        cluster: Cluster | None = None,
+    ) -> None:
+        self.config = config
+        self.num_thread = config.experiment.num_thread or os.cpu_count() or 1
+        torch.set_num_threads(self.num_thread)
+        self.domain = make_domain(config)
+        for split in splits:
+            self.domain.tasks(split)  # a missing one is found before the models are loaded
+        self._closing = ExitStack()
+        self.models = {}
+        for role in roles:
+            self.models[role] = cluster.chat_model(role) if cluster else self._chat_model(role, folder)
+            self._closing.callback(self.models[role].engine.close)
+        self._collector = (
+            cluster.collector(self.models, splits)
+            if cluster
+            else Collector(self.domain, self.models["policy"], self.models.get("reward"), config.reward)
+        )
+        self._counted: dict[str, EngineStats] = {}
+
+    def _chat_model(self, role: str, folder: RunFolder) -> ChatModel:
+        model, engine = getattr(self.config.model, role), getattr(self.config.engine, role)
+        return start_chat_model(model, engine, self.config.experiment.seed, folder.logs / f"engine_{role}.log")
+
+    async def collect(self, batch: Batch, on_end: Callable[[], None]) -> list[Group]:
+        """See `Collector.collect`."""
+        with self._threads_while_generating():
+            return await self._collector.collect(batch, on_end)
+
+    @contextmanager
+    def _threads_while_generating(self) -> Iterator[None]:
+        """While engines generate, each of those in a process of its own has one core, and this process the others."""
+        others = sum(getattr(self.config.engine, role).own_process for role in self.models)
+        torch.set_num_threads(max(1, self.num_thread - others))
+        try:
+            yield
+        finally:
+            torch.set_num_threads(self.num_thread)
+
+    def figures(self) -> dict[str, float]:
+        """Tokens and tokens per busy second of every engine since the last call; peak memory of this process and of
+        those that engines run in, and of the accelerator [GiB]."""
+        figures: dict[str, float] = {}
+        for role, model in self.models.items():
+            now, last = model.engine.stats(), self._counted.get(role, EngineStats())
+            self._counted[role] = EngineStats(**vars(now))
+            new = {name: max(0, value - getattr(last, name)) for name, value in vars(now).items()}  # 0: it died
+            busy, generated = new["busy_s"], new["generated_tokens"]
+            prompt, cached = new["prompt_tokens"], new["cached_prompt_tokens"]
+            figures[f"engine/{role}_generated_tokens"] = generated
+            figures[f"engine/{role}_tokens_per_s"] = generated / busy if busy else 0.0
+            figures[f"engine/{role}_cached_share"] = cached / prompt if prompt else 0.0
+            figures[f"engine/{role}_busy_s"] = busy
+            figures[f"engine/{role}_restarts"] = now.restarts
+        figures["peak_memory_gb"] = peak_memory_gb() + sum(stats.own_memory_gb for stats in self._counted.values())
+        if torch.cuda.is_available():
+            figures["peak_gpu_memory_gb"] = torch.cuda.max_memory_reserved() / 2**30
+        return figures
+
+    def close(self) -> None:
+        """End all engines, whatever one of them raises."""
+        self._closing.close()

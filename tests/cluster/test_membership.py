@@ -1,0 +1,42 @@
+"""Who is the head, by each scheduler's variables."""
+
+import pytest
+
+from rlanything.cluster.membership import LaunchError, Membership, membership
+
+
+def first_host(nodes: str) -> str:
+    return nodes.split("[")[0] + "1"
+
+
+MLP = {"MLP_ROLE_INDEX": "2", "MLP_WORKER_NUM": "8", "MLP_WORKER_0_HOST": "10.0.0.1", "MLP_WORKER_0_PORT": "7000"}
+SLURM = {"SLURM_NODEID": "1", "SLURM_NNODES": "4", "SLURM_JOB_NODELIST": "gpu[1-4]"}
+TORCHRUN = {"MASTER_ADDR": "h", "MASTER_PORT": "29500", "RANK": "3", "WORLD_SIZE": "4"}
+
+
+@pytest.mark.parametrize(
+    ("env", "expected"),
+    [
+        (MLP, Membership(2, 8, "10.0.0.1", 7000)),
+        (SLURM, Membership(1, 4, "gpu1", 6379)),
+        (SLURM | {"MASTER_ADDR": "head", "MASTER_PORT": "7001"}, Membership(1, 4, "head", 7001)),
+        (TORCHRUN, Membership(3, 4, "h", 29500)),
+        (TORCHRUN | {"GROUP_RANK": "1", "GROUP_WORLD_SIZE": "2"}, Membership(1, 2, "h", 29500)),
+        ({}, Membership(0, 1, "127.0.0.1", 6379)),
+    ],
+)
+def test_every_schedulers_variables_are_read(env, expected):
+    assert membership(env, first_host) == expected
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        ({k: v for k, v in MLP.items() if k != "MLP_WORKER_0_HOST"}, "MLP_WORKER_0_HOST is not set"),
+        (MLP | {"MLP_WORKER_0_PORT": "http"}, "MLP_WORKER_0_PORT='http': expected a number"),
+        (MLP | {"MLP_ROLE_INDEX": "8"}, "node 8 of 8"),
+    ],
+)
+def test_a_variable_that_does_not_fit_is_named(env, message):
+    with pytest.raises(LaunchError, match=message):
+        membership(env, first_host)

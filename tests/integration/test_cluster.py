@@ -1,0 +1,133 @@
+"""The same loop on three Ray nodes: replicas, learner ranks, environment hosts, and what happens when one dies."""
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from runs_helpers import command, small_config
+from safetensors.torch import load_file
+
+from rlanything.config import Config
+from rlanything.learner.deepspeed import Learner
+from rlanything.runs.metrics import read_jsonl
+from rlanything.runs.store import read_groups
+from rlanything.samples import policy_samples, reward_samples
+
+pytestmark = pytest.mark.integration
+SAMPLES = {"policy": policy_samples, "reward": reward_samples}
+
+
+@pytest.fixture(scope="module")
+def three_nodes():
+    """The address of a Ray cluster of three nodes, without accelerators."""
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 0})
+    for _ in range(2):
+        cluster.add_node(num_cpus=1, num_gpus=0)
+    yield cluster.address
+    cluster.shutdown()
+
+
+def spread(world, output: Path, name: str, engine: str = "transformers") -> Config:
+    """Three nodes; two policy replicas, two learner ranks (ZeRO 2 and 3), two environment hosts."""
+    config = small_config(world.games, world.model, output, name, engine)
+    config.experiment.num_node, config.experiment.total_step = 3, 2
+    config.engine.policy.num_replica = 2
+    config.cluster.num_learner, config.cluster.num_env_host = 2, 2
+    config.training.policy.zero_stage, config.training.reward.zero_stage = 2, 3
+    return config
+
+
+def run(config: Config, folder: Path, address: str) -> subprocess.CompletedProcess:
+    """The entry point in a process of its own."""
+    env = os.environ | {"RAY_ADDRESS": address}
+    return subprocess.run(command(config, folder), capture_output=True, text=True, timeout=500, check=False, env=env)
+
+
+@pytest.mark.parametrize("engine", ["transformers", pytest.param("vllm", marks=pytest.mark.slow)])
+def test_two_steps_on_three_nodes_train_what_one_process_would(world, three_nodes, tmp_path, engine):
+    config = spread(world, tmp_path, "run", engine)
+    result = run(config, tmp_path, three_nodes)
+    assert result.returncode == 0, result.stderr
+    records = [r for r in read_jsonl(tmp_path / "run/metrics.jsonl") if r["phase"] == "train"]
+    assert [r["step"] for r in records] == [1, 2]
+    assert all(r["policy/logprob_abs_diff"] < 1e-3 and r["reward/logprob_abs_diff"] < 1e-3 for r in records)
+    for role, temperature in (("policy", config.rollout.temperature), ("reward", config.reward.temperature)):
+        alone = replay(config, tmp_path / "run", role, temperature)
+        start = load_file(world.model / "model.safetensors")
+        spread_out = load_file(tmp_path / f"run/checkpoints/step_000002/{role}/hf/model.safetensors")
+        moved = torch.cat([(alone[k] - start[k]).flatten() for k in start])
+        apart = torch.cat([(alone[k] - spread_out[k]).flatten() for k in start])
+        assert 0 < moved.norm() and apart.norm() < 0.01 * moved.norm(), role
+
+
+def replay(config: Config, run: Path, role: str, temperature: float) -> dict[str, torch.Tensor]:
+    """The weights of one process that trains on the very samples of the run."""
+    training = getattr(config.training, role)
+    training.zero_stage = 0
+    total = config.experiment.total_step * training.num_update
+    learner = Learner(getattr(config.model, role), training, total, temperature, config.experiment.seed)
+    for step in range(1, config.experiment.total_step + 1):
+        groups = read_groups(run / f"rollouts/step_{step:06d}.parquet", {})
+        learner.update(SAMPLES[role](groups, getattr(config.reward, f"{role}_band"), training.loss_mean))
+    weights = {name: tensor.clone() for name, tensor in learner.weights()}
+    learner.close()
+    return weights
+
+
+def kill_one(process_name: str, after: Path, process: subprocess.Popen) -> None:
+    """SIGKILL a Ray actor by its class, once a file is there."""
+    deadline = time.monotonic() + 300
+    while not after.exists():
+        assert process.poll() is None and time.monotonic() < deadline, process.stdout.read()
+        time.sleep(0.1)
+    for found in psutil.process_iter(["cmdline"]):
+        if (found.info["cmdline"] or [""])[0].startswith(f"ray::{process_name}"):
+            return found.kill()
+    raise AssertionError(f"no process of {process_name}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("actor", ["EngineReplica", "EnvHost"])
+def test_a_replica_or_host_that_dies_is_started_anew(world, three_nodes, tmp_path, actor):
+    config = spread(world, tmp_path, "run")
+    config.experiment.total_step = 6
+    process = subprocess.Popen(
+        command(config, tmp_path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=os.environ | {"RAY_ADDRESS": three_nodes},
+    )
+    kill_one(actor, tmp_path / "run/checkpoints/step_000001/meta.json", process)
+    said = process.communicate(timeout=500)[0]
+    assert process.returncode == 0, said
+    records = [r for r in read_jsonl(tmp_path / "run/metrics.jsonl") if r["phase"] == "train"]
+    assert [r["step"] for r in records] == [1, 2, 3, 4, 5, 6]
+    restarts = sum(records[-1][f"engine/{role}_restarts"] for role in ("policy", "reward", "rewriter"))
+    assert restarts == (actor == "EngineReplica")
+
+
+@pytest.mark.slow
+def test_a_learner_rank_that_dies_ends_the_run_with_one_message_and_it_resumes(world, three_nodes, tmp_path):
+    config = spread(world, tmp_path, "run")
+    config.experiment.total_step = 4
+    process = subprocess.Popen(
+        command(config, tmp_path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=os.environ | {"RAY_ADDRESS": three_nodes},
+    )
+    kill_one("LearnerRank", tmp_path / "run/checkpoints/step_000001/meta.json", process)
+    said = process.communicate(timeout=500)[0]
+    assert process.returncode == 1 and "learner rank died" in said and "Traceback" not in said, said
+    result = run(config, tmp_path, three_nodes)
+    assert result.returncode == 0 and "resumed from" in result.stdout, result.stderr
+    records = [r for r in read_jsonl(tmp_path / "run/metrics.jsonl") if r["phase"] == "train"]
+    assert [r["step"] for r in records] == [1, 2, 3, 4]

@@ -1,0 +1,67 @@
+"""The same command on every node: one head, the others join, and all end with the script's exit status."""
+
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from rlanything.cluster.launch import StatusServer, wait_for_head
+from rlanything.cluster.membership import LaunchError, Membership
+
+pytestmark = pytest.mark.integration
+SCRIPT = """
+import os, sys, time, ray
+ray.init(os.environ["RAY_ADDRESS"], logging_level="ERROR")
+while sum(n["Alive"] for n in ray.nodes()) < 3:
+    time.sleep(0.2)
+print("three nodes")
+sys.exit(7)
+"""
+
+
+def free_port() -> int:
+    """A port that is free now, and so is the next."""
+    while True:
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            try:
+                second.bind(("127.0.0.1", first.getsockname()[1] + 1))
+            except OSError:
+                continue
+            return first.getsockname()[1]
+
+
+@pytest.mark.slow
+def test_every_node_ends_with_the_scripts_exit_status(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    port = str(free_port())
+    shared = {"MLP_WORKER_NUM": "3", "MLP_WORKER_0_HOST": "127.0.0.1", "MLP_WORKER_0_PORT": port}
+    nodes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "rlanything.cluster.launch", "script.py"],
+            cwd=tmp_path,
+            env=os.environ | shared | {"MLP_ROLE_INDEX": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in (2, 1, 0)
+    ]
+    said = [node.communicate(timeout=180)[0] for node in nodes]
+    assert [node.returncode for node in nodes] == [7, 7, 7], said
+    assert "three nodes" in said[2]
+
+
+def test_a_port_in_use_is_named():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(LaunchError, match=f"cannot listen at 127.0.0.1:{port}"):
+            StatusServer("127.0.0.1", port)
+
+
+def test_a_head_that_nobody_started_is_named():
+    port = free_port()
+    with pytest.raises(LaunchError, match=f"node 0 does not answer at 127.0.0.1:{port + 1}"):
+        wait_for_head(Membership(1, 2, "127.0.0.1", port), timeout_s=0.5)
