@@ -80,6 +80,13 @@ def replay(config: Config, run: Path, role: str, temperature: float) -> dict[str
     return weights
 
 
+def begin(config: Config, folder: Path, address: str) -> subprocess.Popen:
+    """The entry point, while it runs."""
+    env = os.environ | {"RAY_ADDRESS": address}
+    line = command(config, folder)
+    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
+
+
 def kill_one(process_name: str, after: Path, process: subprocess.Popen) -> None:
     """SIGKILL a Ray actor by its class, once a file is there."""
     deadline = time.monotonic() + 300
@@ -97,13 +104,7 @@ def kill_one(process_name: str, after: Path, process: subprocess.Popen) -> None:
 def test_a_replica_or_host_that_dies_is_started_anew(world, three_nodes, tmp_path, actor):
     config = spread(world, tmp_path, "run")
     config.experiment.total_step = 6
-    process = subprocess.Popen(
-        command(config, tmp_path),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=os.environ | {"RAY_ADDRESS": three_nodes},
-    )
+    process = begin(config, tmp_path, three_nodes)
     kill_one(actor, tmp_path / "run/checkpoints/step_000001/meta.json", process)
     said = process.communicate(timeout=500)[0]
     assert process.returncode == 0, said
@@ -117,13 +118,7 @@ def test_a_replica_or_host_that_dies_is_started_anew(world, three_nodes, tmp_pat
 def test_a_learner_rank_that_dies_ends_the_run_with_one_message_and_it_resumes(world, three_nodes, tmp_path):
     config = spread(world, tmp_path, "run")
     config.experiment.total_step = 4
-    process = subprocess.Popen(
-        command(config, tmp_path),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=os.environ | {"RAY_ADDRESS": three_nodes},
-    )
+    process = begin(config, tmp_path, three_nodes)
     kill_one("LearnerRank", tmp_path / "run/checkpoints/step_000001/meta.json", process)
     said = process.communicate(timeout=500)[0]
     assert process.returncode == 1 and "learner rank died" in said and "Traceback" not in said, said

@@ -46,4 +46,4 @@ def test_a_policy_that_seldom_wins_the_one_room_learns_to_win_it(world, tmp_path
     train(config)
     success = [r["success_rate"] for r in read_jsonl(tmp_path / "room/metrics.jsonl") if r["phase"] == "train"]
     print("success by step:", [round(s, 2) for s in success])
-    assert success[0] < 0.6 and min(success[-3:]) > 0.85
+    assert success[0] < 0.5 and min(success[-3:]) > 0.9
