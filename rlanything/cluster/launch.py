@@ -1,19 +1,23 @@
 """One command for every node of a job: `python -m rlanything.cluster.launch alfworld_rl.py config=... [key=value ...]`.
 
 Node 0 starts Ray's head and the script; the others join Ray and wait. All end when the script ends, with its exit
-status, which node 0 tells them over a connection of their own (port + 1): a connection that breaks means that node 0 is
-gone. Neither ssh nor shell start-up files are used. It listens at the address that the scheduler gave.
+status, which node 0 tells them over a connection of their own (port + 1): a connection that breaks means to them that
+node 0 is gone, and to node 0 that a node is gone, whose share of the work nobody else has: the script is stopped.
+Neither ssh nor shell start-up files are used. It listens at the address that the scheduler gave.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,11 +27,15 @@ from rlanything.cluster.runtime import NODE_ENV
 
 JOIN_TIMEOUT_S = 600.0  # for node 0 to come up
 CLOSE_S = 15.0  # for Ray to end by itself
+RANK_BYTES = 4
+POLL_S = 1.0
+PR_SET_PDEATHSIG = 1  # of prctl(2)
+LIBC = ctypes.CDLL(None)
 LOST = 1  # exit status of a node whose head or Ray process is gone
 
 
 class StatusServer:
-    """Node 0 tells the others the script's exit status, when there is one."""
+    """Node 0 tells the others the script's exit status, when there is one. `lost`: the node that left before that."""
 
     def __init__(self, host: str, port: int) -> None:
         try:
@@ -38,12 +46,24 @@ class StatusServer:
                 "node's address; choose another port (MLP_WORKER_0_PORT or MASTER_PORT)"
             ) from error
         self._nodes: list[socket.socket] = []
+        self.lost: int | None = None
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
         with suppress(OSError):  # closed
             while True:
-                self._nodes.append(self._socket.accept()[0])
+                node = self._socket.accept()[0]
+                self._nodes.append(node)
+                threading.Thread(target=self._watch, args=(node,), daemon=True).start()
+
+    def _watch(self, node: socket.socket) -> None:
+        """A node says its rank, and then nothing more: what comes next is its end."""
+        with suppress(OSError):  # closed by `tell`
+            said = node.recv(RANK_BYTES)
+            with suppress(ConnectionError):
+                node.recv(1)
+            if said and self.lost is None:
+                self.lost = int.from_bytes(said)
 
     def tell(self, status: int) -> None:
         """Send the exit status and end."""
@@ -60,7 +80,7 @@ def wait_for_head(me: Membership, timeout_s: float = JOIN_TIMEOUT_S) -> socket.s
     while True:
         try:
             connection = socket.create_connection((me.host, me.port + 1), timeout=5)
-            connection.settimeout(None)
+            connection.sendall(me.rank.to_bytes(RANK_BYTES))
             return connection
         except OSError as error:
             if time.monotonic() > deadline:
@@ -80,12 +100,15 @@ def start_ray(me: Membership, address: str, log: Path) -> subprocess.Popen[bytes
         else [f"--address={me.host}:{me.port}", f"--node-ip-address={address}"]
     )
     ray = Path(sys.executable).with_name("ray")
+    # A folder of its own: where two nodes start on one machine at the same time, Ray gives them the same sockets.
+    folder = Path(os.environ.get("RAY_TMPDIR", tempfile.gettempdir())) / f"ray_node_{me.rank}"
     with open(log, "ab") as out:
         return subprocess.Popen(
-            [str(ray), "start", *where, "--block", "--disable-usage-stats"],
+            [str(ray), "start", *where, f"--temp-dir={folder}", "--block", "--disable-usage-stats"],
             stdout=out,
             stderr=out,
             start_new_session=True,
+            preexec_fn=_end_with_parent,
             env=node_env(),
         )
 
@@ -108,17 +131,20 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def run_head(me: Membership, command: list[str], log: Path) -> int:
-    """Ray's head, the script, and its exit status for all."""
+    """Ray's head, the script, and its exit status for all. Raises LaunchError where another node left."""
     if me.num_node == 1:
-        return _run_script(command, dict(os.environ))
+        return _run_script(command, dict(os.environ), lambda: None)
     server = StatusServer(me.host, me.port + 1)
     status = LOST
     ray = start_ray(me, me.host, log)
     try:
-        status = _run_script(command, node_env() | {"RAY_ADDRESS": f"{me.host}:{me.port}"})
+        status = _run_script(command, node_env() | {"RAY_ADDRESS": f"{me.host}:{me.port}"}, lambda: server.lost)
     finally:
-        server.tell(status)
+        lost = server.lost
+        server.tell(status if lost is None else LOST)
         stop(ray)
+    if lost is not None:
+        raise LaunchError(f"node {lost} is gone: its machine, its job or its Ray; what it said is in its own output")
     return status
 
 
@@ -136,7 +162,7 @@ def run_worker(me: Membership, log: Path) -> int:
 
 
 def _told_or_dead(connection: socket.socket, ray: subprocess.Popen[bytes]) -> int | None:
-    connection.settimeout(1.0)
+    connection.settimeout(POLL_S)
     while ray.poll() is None:
         with suppress(TimeoutError):
             said = connection.recv(1)
@@ -144,13 +170,24 @@ def _told_or_dead(connection: socket.socket, ray: subprocess.Popen[bytes]) -> in
     return None
 
 
-def _run_script(command: list[str], env: dict[str, str]) -> int:
-    """Run the script to its end; SIGTERM is passed on, Ctrl-C reaches it by itself."""
-    script = subprocess.Popen([sys.executable, *command], env=env)
+def _run_script(command: list[str], env: dict[str, str], lost: Callable[[], int | None]) -> int:
+    """Run the script to its end, or stop it where a node is lost; SIGTERM is passed on, Ctrl-C reaches it by itself."""
+    script = subprocess.Popen([sys.executable, *command], env=env, preexec_fn=_end_with_parent)
     signal.signal(signal.SIGINT, lambda *_: None)
     signal.signal(signal.SIGTERM, lambda *_: script.terminate())
-    status = script.wait()
-    return status if status >= 0 else 128 - status
+    stopped = False
+    while script.poll() is None:
+        with suppress(subprocess.TimeoutExpired):
+            script.wait(POLL_S)
+        if lost() is not None and not stopped:
+            stopped = True
+            script.terminate()
+    return script.returncode if script.returncode >= 0 else 128 - script.returncode
+
+
+def _end_with_parent() -> None:
+    """In a child: be told to end where this process is killed, so that nothing of a job is left behind."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _first_host(nodes: str) -> str:

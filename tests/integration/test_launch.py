@@ -4,20 +4,22 @@ import os
 import socket
 import subprocess
 import sys
+import time
+from pathlib import Path
 
+import psutil
 import pytest
 
 from rlanything.cluster.launch import StatusServer, wait_for_head
 from rlanything.cluster.membership import LaunchError, Membership
 
 pytestmark = pytest.mark.integration
-SCRIPT = """
+JOIN = """
 import os, sys, time, ray
 ray.init(os.environ["RAY_ADDRESS"], logging_level="ERROR")
 while sum(n["Alive"] for n in ray.nodes()) < 3:
     time.sleep(0.2)
-print("three nodes")
-sys.exit(7)
+print("three nodes", flush=True)
 """
 
 
@@ -33,25 +35,45 @@ def free_port() -> int:
             return first.getsockname()[1]
 
 
-@pytest.mark.slow
-def test_every_node_ends_with_the_scripts_exit_status(tmp_path):
-    (tmp_path / "script.py").write_text(SCRIPT)
+def launch(folder: Path, script: str) -> list[subprocess.Popen]:
+    """The same command as nodes 0, 1 and 2; node 0's output is piped."""
+    (folder / "script.py").write_text(script)
     port = str(free_port())
     shared = {"MLP_WORKER_NUM": "3", "MLP_WORKER_0_HOST": "127.0.0.1", "MLP_WORKER_0_PORT": port}
-    nodes = [
+    return [
         subprocess.Popen(
             [sys.executable, "-m", "rlanything.cluster.launch", "script.py"],
-            cwd=tmp_path,
+            cwd=folder,
             env=os.environ | shared | {"MLP_ROLE_INDEX": str(rank)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
-        for rank in (2, 1, 0)
+        for rank in range(3)
     ]
+
+
+@pytest.mark.slow
+def test_every_node_ends_with_the_scripts_exit_status(tmp_path):
+    nodes = launch(tmp_path, JOIN + "sys.exit(7)")
     said = [node.communicate(timeout=180)[0] for node in nodes]
     assert [node.returncode for node in nodes] == [7, 7, 7], said
-    assert "three nodes" in said[2]
+    assert "three nodes" in said[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [0, 2])
+def test_a_node_that_is_killed_ends_the_others_and_leaves_nothing_behind(tmp_path, killed):
+    nodes = launch(tmp_path, JOIN + "time.sleep(600)")
+    assert nodes[0].stdout.readline() == "three nodes\n"
+    nodes[killed].kill()
+    said = [node.communicate(timeout=60)[0] for node in nodes]
+    assert [node.returncode for node in nodes] == [-9 if rank == killed else 1 for rank in range(3)], said
+    assert ("node 2 is gone" if killed else "node 0 or this node's Ray is gone") in "".join(said)
+    deadline = time.monotonic() + 30
+    while alive := [p for p in psutil.process_iter(["cwd", "cmdline"]) if p.info["cwd"] == str(tmp_path)]:
+        assert time.monotonic() < deadline, [p.info["cmdline"] for p in alive]
+        time.sleep(0.5)
 
 
 def test_a_port_in_use_is_named():
