@@ -7,6 +7,7 @@ of the micro-batches. Simplification: every rank loads the whole model before Ze
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import shutil
@@ -28,10 +29,11 @@ from rlanything.learner.distributed import engine_config, start_deepspeed
 from rlanything.learner.loss import TokenBatch, policy_loss, supervised_loss
 from rlanything.learner.model import FLEX_BLOCK, LearnerError, TreeModel
 from rlanything.learner.packing import MicroBatch, build_trees, pack, packing_ratio, split_minibatches
+from rlanything.learner.state import ShardedState
 from rlanything.precision import torch_dtype
 from rlanything.types import Sample
 
-STATE = "state"  # DeepSpeed's name for a checkpoint inside its folder
+STATE = "state.json"  # what a checkpoint holds besides the tensors
 
 
 @dataclass(eq=False)
@@ -273,22 +275,28 @@ class Learner:
         if self.rank == 0:
             shutil.rmtree(part, ignore_errors=True)  # of a save that was cut off
         dist.barrier()
-        state = {"rng": self._rng.bit_generator.state, "num_updates": self.num_updates}
-        self.engine.save_checkpoint(str(part), tag=STATE, client_state={"learner": state}, save_latest=False)
+        part.mkdir(parents=True, exist_ok=True)
+        self._state().save(part)
         dist.barrier()
         if self.rank == 0:
+            state = {"rng": self._rng.bit_generator.state, "num_updates": self.num_updates}
+            (part / STATE).write_text(json.dumps(state))
             os.rename(part, folder)
         dist.barrier()
 
     def load(self, folder: Path) -> None:
-        """Continue from `save`. Raises LearnerError where the folder holds no such state."""
-        if not (folder / STATE).is_dir():
+        """Continue from `save`, whatever the number of ranks and the ZeRO stage were then.
+
+        Raises LearnerError where the folder holds no such state, ValueError where it is of another model.
+        """
+        if not (folder / STATE).is_file():
             raise LearnerError(f"{folder}: no learner state found; expected what Learner.save wrote there")
-        _, client = self.engine.load_checkpoint(str(folder), tag=STATE)
-        for group in self.engine.optimizer.param_groups:
-            group.update(self._options)  # the configuration may have changed since
-        self._rng.bit_generator.state = client["learner"]["rng"]
-        self.num_updates = client["learner"]["num_updates"]
+        state = json.loads((folder / STATE).read_text())
+        self._state().load(folder, state["num_updates"])
+        self._rng.bit_generator.state, self.num_updates = state["rng"], state["num_updates"]
+
+    def _state(self) -> ShardedState:
+        return ShardedState(self.engine, self.model.lm, self.config.zero_stage, self.rank, self.world)
 
     def export(self, folder: Path) -> None:
         """Write model (float32) and tokenizer in Hugging Face format; the folder appears by rename or is replaced."""

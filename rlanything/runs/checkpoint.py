@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any, Protocol
 
 from safetensors import SafetensorError
@@ -78,7 +77,7 @@ def load(folder: Path, learners: Mapping[str, Saveable]) -> dict[str, Any]:
         state: dict[str, Any] = json.loads((folder / _META).read_text())
         for name, learner in learners.items():
             learner.load(folder / name)
-    except (OSError, ValueError, KeyError, RuntimeError, EOFError, UnpicklingError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise RunError(
             f"{folder}: the checkpoint cannot be read ({type(error).__name__}: {error}); "
             "remove that folder to go on from the one before it"

@@ -69,6 +69,18 @@ def test_a_full_disk_while_saving_keeps_the_last_checkpoint_and_the_run_goes_on(
     assert [r["step"] for r in read_jsonl(tmp_path / "run/metrics.jsonl") if r["phase"] == "train"] == [1, 2]
 
 
+def test_a_cut_checkpoint_is_named_and_the_run_goes_on_from_the_one_before_it(started, tmp_path):
+    train(started)
+    started.experiment.total_step = 3
+    newest = tmp_path / "run/checkpoints/step_000002"
+    state = next((newest / "policy").glob("rank_*.safetensors"))
+    state.write_bytes(state.read_bytes()[: state.stat().st_size // 2])
+    assert_clear(run_broken(started, tmp_path, ""), f"{newest}: the checkpoint cannot be read", "remove that folder")
+    shutil.rmtree(newest)
+    train(started)
+    assert [r["step"] for r in read_jsonl(tmp_path / "run/metrics.jsonl") if r["phase"] == "train"] == [1, 2, 3]
+
+
 def test_a_loss_that_is_not_finite_stops_before_the_weights_are_used(started, tmp_path):
     started.training.policy.lr = 1e30
     assert_clear(run_broken(started, tmp_path, ""), "is not finite, no step was taken", "lower the learning rate")

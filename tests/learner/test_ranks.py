@@ -25,14 +25,19 @@ def samples(seed):
     return made
 
 
-def train(rank, world, port, model, zero_stage, out):
+def train(rank, world, port, model, zero_stage, out, load=None, save=None, steps=(0, 1)):
+    """Updates on the samples of `steps`, from a checkpoint where one is given, and to one."""
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
     settings = {"lr": 1e-2, "num_update": 1, "kl_beta": 0.1, "max_grad_norm": 0.1, "dtype": "float32"}
     config = LearnerConfig(**settings, micro_batch_tokens=32, zero_stage=zero_stage)
     learner = Learner(ModelConfig(model), config, total_update=10)
-    metrics = [learner.update(samples(step)) for step in range(2)]
+    if load:
+        learner.load(load)
+    metrics = [learner.update(samples(step)) for step in steps]
+    if save:
+        learner.save(save)
     weights = {name: tensor.clone() for name, tensor in learner.weights()}
     if rank == 0:
         torch.save({"metrics": metrics, "weights": weights}, out)
@@ -40,20 +45,43 @@ def train(rank, world, port, model, zero_stage, out):
     torch.distributed.destroy_process_group()
 
 
+def run(world, model, zero_stage, out, *args):
+    """`train` on so many ranks; what rank 0 found."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    mp.spawn(train, (world, port, model, zero_stage, out, *args), nprocs=world)
+    return torch.load(out)
+
+
 @pytest.mark.integration
 @pytest.mark.parametrize("zero_stage", [0, 2, 3])
 def test_two_ranks_train_as_one(model_folder, tmp_path, zero_stage):
-    results = []
-    for world in (1, 2):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        out = tmp_path / f"{world}.pt"
-        mp.spawn(train, (world, port, str(model_folder["qwen3"]), zero_stage, out), nprocs=world)
-        results.append(torch.load(out))
-    one, two = results
+    one, two = (run(world, str(model_folder["qwen3"]), zero_stage, tmp_path / f"{world}.pt") for world in (1, 2))
+    assert_alike(one, two)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ((2, 3), (1, 2)),
+        pytest.param((1, 0), (2, 3), marks=pytest.mark.slow),
+        pytest.param((2, 2), (1, 0), marks=pytest.mark.slow),
+    ],
+)
+def test_a_checkpoint_loads_at_another_number_of_ranks_and_zero_stage(model_folder, tmp_path, before, after):
+    model, out, state = str(model_folder["qwen3"]), tmp_path / "out.pt", tmp_path / "state"
+    straight = run(after[0], model, after[1], out, None, None, (0, 1, 2))
+    run(before[0], model, before[1], out, None, state, (0, 1))
+    resumed = run(after[0], model, after[1], out, state, None, (2,))
+    assert_alike({**straight, "metrics": straight["metrics"][2:]}, resumed)
+
+
+def assert_alike(one, two):
+    """The same metrics and weights, as far as the order of sums allows."""
     for a, b in zip(one["metrics"], two["metrics"], strict=True):
-        for name in ("loss", "policy_loss", "kl_reference", "entropy", "grad_norm"):
+        for name in ("loss", "policy_loss", "kl_reference", "entropy", "grad_norm", "lr"):
             assert b[name] == pytest.approx(a[name], rel=1e-3, abs=1e-6), name
     for name, tensor in one["weights"].items():
         torch.testing.assert_close(two["weights"][name], tensor, rtol=0, atol=2e-3)
