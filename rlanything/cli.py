@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from rlanything.errors import ClearError
+from rlanything.versions import check_versions, installed
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, a quota, a limit on files
 
@@ -34,6 +35,7 @@ def run_guarded(main: Callable[[], None], next_time: str = "goes on from the las
     if "transformers" in sys.modules:  # seconds to import, for those that load no model
         sys.modules["transformers"].logging.disable_progress_bar()  # for loading and saving, many times a run
     try:
+        check_versions(installed(), "this machine")
         main()
     except ClearError as error:
         console.print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True)

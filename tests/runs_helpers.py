@@ -33,6 +33,16 @@ def small_config(games: Path, model: Path, output: Path, name: str, engine: str 
     return config
 
 
+def spread_config(games: Path, model: Path, output: Path, name: str, engine: str = "transformers") -> Config:
+    """The same on three nodes, two steps; two policy replicas, two learner ranks (ZeRO 2, 3), two environment hosts."""
+    config = small_config(games, model, output, name, engine)
+    config.experiment.num_node, config.experiment.total_step = 3, 2
+    config.engine.policy.num_replica = 2
+    config.cluster.num_learner, config.cluster.num_env_host = 2, 2
+    config.training.policy.zero_stage, config.training.reward.zero_stage = 2, 3
+    return config
+
+
 def command(config, folder: Path, script: str = "alfworld_rl.py") -> list[str]:
     """The command line that runs a configuration in a process of its own."""
     file = folder / "config_for_test.yaml"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from rlanything.chat import Chat, ChatModel
 from rlanything.cluster.engines import ReplicatedEngine, start_replicas
@@ -10,8 +11,9 @@ from rlanything.cluster.hosts import HostCollector
 from rlanything.cluster.learners import LearnerGroup, RemoteLearner
 from rlanything.cluster.placement import Slot, place
 from rlanything.cluster.runtime import Runtime
-from rlanything.cluster.weights import WeightBoard
+from rlanything.cluster.weights import BOARD, WeightBoard
 from rlanything.config import Config
+from rlanything.engines import check_model
 from rlanything.runs.folder import RunFolder
 
 
@@ -21,8 +23,11 @@ class Cluster:
     def __init__(self, config: Config, folder: RunFolder, roles: Sequence[str], learns: bool = True) -> None:
         self.config, self.folder = config, folder
         self.placement = place(config, roles, learns)
-        self.runtime = Runtime(config)
-        self.board = self.runtime.start(WeightBoard, Slot(0))
+        models = [Path(getattr(config.model, role).path) for role in roles]
+        for role in roles:  # found here: a replica that cannot start would be started anew
+            check_model(getattr(config.model, role), getattr(config.engine, role))
+        self.runtime = Runtime(config, [folder.path, *(model for model in models if model.is_dir())])
+        self.board = self.runtime.start(WeightBoard, Slot(0), name=BOARD)
         self._learners: LearnerGroup | None = None
 
     def chat_model(self, role: str) -> ChatModel:

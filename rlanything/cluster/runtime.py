@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import re
+import signal
+import socket
 import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -12,12 +18,15 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError,
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from rlanything.cluster.nodes import check_nodes, node_facts
 from rlanything.cluster.placement import Slot
 from rlanything.config import Config
 from rlanything.runs.folder import RunError
 
 ACTOR_LOST = (ActorDiedError, ActorUnavailableError)
 POLL_S = 1.0
+HEAD_S = 60.0  # for the head to answer: it may have been started a moment ago
+WAIT_S = 2.0  # before an actor that restarts is called again
 # Ray would hide the accelerators of an actor that asks for none by its own count; slots share them out.
 KEEP_DEVICES = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 # Ray would run its workers at nice 15, where anything else on a CPU machine starves them: here they do all the work.
@@ -25,9 +34,13 @@ NODE_ENV = {"RAY_worker_niceness": "0", "RAY_DEDUP_LOGS": "0", **KEEP_DEVICES}
 
 
 class Runtime:
-    """Connects to the cluster at RAY_ADDRESS, or starts Ray on this machine where that is not set and one is enough."""
+    """Connects to the cluster at RAY_ADDRESS, or starts Ray on this machine where that is not set and one is enough.
 
-    def __init__(self, config: Config) -> None:
+    Processes on all nodes work in this one's folder, so that relative paths mean the same to all. Raises RunError or
+    VersionError where nodes, accelerators, packages or any of `paths` are missing.
+    """
+
+    def __init__(self, config: Config, paths: Sequence[Path]) -> None:
         experiment, cluster = config.experiment, config.cluster
         address = os.environ.get("RAY_ADDRESS")
         if experiment.num_node > 1 and not address:
@@ -35,13 +48,18 @@ class Runtime:
                 f"experiment.num_node={experiment.num_node}: no Ray cluster is known here; submit "
                 "`scripts/launch.sh alfworld_rl.py config=...` to every node, or set RAY_ADDRESS"
             )
+        if address and re.fullmatch(r".+:\d+", address):
+            _wait_for_head(address)
         os.environ |= NODE_ENV
-        try:
-            ray.init(
-                address=address or "local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR
-            )
-        except ConnectionError as error:
-            raise RunError(f"no Ray head answers at RAY_ADDRESS={address}: {error}; is node 0 up?") from error
+        on_sigterm = signal.getsignal(signal.SIGTERM)
+        ray.init(
+            address=address or "local",
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            runtime_env={"worker_process_setup_hook": _work_in(str(Path.cwd()))},
+        )
+        signal.signal(signal.SIGTERM, on_sigterm)  # Ray's own would end this process where it stands
         self.num_thread = experiment.num_thread or 1
         bundle = {"CPU": 1.0} | ({"GPU": float(experiment.num_device)} if experiment.num_device else {})
         self._wait_for_nodes(experiment.num_node, bundle, cluster.join_timeout_s)
@@ -52,6 +70,15 @@ class Runtime:
                 f"{cluster.join_timeout_s:g} s: another run may hold them; wait for it, or lower experiment.num_device"
             )
         self._actors: list[Any] = []
+        self._check_nodes(experiment.num_node, experiment.num_device, [str(path.absolute()) for path in paths])
+
+    def _check_nodes(self, num_node: int, num_device: int, paths: list[str]) -> None:
+        devices = tuple(range(num_device))
+        looks = [
+            ray.remote(node_facts).options(**self._options(Slot(i, devices))).remote(paths, num_device > 0)
+            for i in range(num_node)
+        ]
+        check_nodes(result(looks, "a look at a node"), num_device)
 
     def _wait_for_nodes(self, num_node: int, bundle: dict[str, float], timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
@@ -63,33 +90,26 @@ class Runtime:
             if time.monotonic() > deadline:
                 raise RunError(
                     f"{len(fit)} of experiment.num_node={num_node} nodes with at least {bundle} joined within "
-                    f"cluster.join_timeout_s={timeout_s:g} s ({len(alive)} nodes in all); start the others, or lower "
+                    f"cluster.join_timeout_s={timeout_s:g} s; there are {_told(alive)}; start the others, or lower "
                     "num_node or num_device"
                 )
             time.sleep(POLL_S)
 
-    def start(self, actor: type, slot: Slot, *args: Any, env: dict[str, str] | None = None, **options: Any) -> Any:
+    def start(self, actor: type, slot: Slot, *args: Any, **options: Any) -> Any:
         """A handle of `actor(*args)` in a process of its own at `slot`; `options` are Ray's."""
+        handle: Any = ray.remote(actor).options(**self._options(slot), **options).remote(*args)
+        self._actors.append(handle)
+        return handle
+
+    def _options(self, slot: Slot) -> dict[str, Any]:
+        """Ray's options for a process at `slot`."""
         variables = {
             "CUDA_VISIBLE_DEVICES": ",".join(map(str, slot.devices)),
             "OMP_NUM_THREADS": str(self.num_thread),
             **KEEP_DEVICES,
-            **(env or {}),
         }
-        handle: Any = (
-            ray.remote(actor)
-            .options(
-                num_cpus=0,
-                scheduling_strategy=PlacementGroupSchedulingStrategy(
-                    self._group, placement_group_bundle_index=slot.node
-                ),
-                runtime_env={"env_vars": variables},
-                **options,
-            )
-            .remote(*args)
-        )
-        self._actors.append(handle)
-        return handle
+        strategy = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=slot.node)
+        return {"num_cpus": 0, "scheduling_strategy": strategy, "runtime_env": {"env_vars": variables}}
 
     def close(self) -> None:
         """End every actor, give the nodes back, leave the cluster."""
@@ -97,6 +117,39 @@ class Runtime:
             ray.kill(handle)
         remove_placement_group(self._group)
         ray.shutdown()
+
+
+def _wait_for_head(address: str) -> None:
+    """Ray itself would try for many minutes, in silence. Raises RunError."""
+    host, port = address.rsplit(":", 1)
+    deadline = time.monotonic() + HEAD_S
+    while True:
+        try:
+            socket.create_connection((host, int(port)), timeout=HEAD_S).close()
+            return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise RunError(
+                    f"no Ray head answers at RAY_ADDRESS={address} after {HEAD_S:g} s ({error}); is node 0 up, and the "
+                    "port open?"
+                ) from error
+            time.sleep(POLL_S)
+
+
+def _work_in(folder: str) -> Callable[[], None]:
+    def work_in() -> None:
+        with suppress(OSError):  # `check_nodes` says which path a node does not see
+            os.chdir(folder)
+
+    return work_in
+
+
+def _told(nodes: list[dict[str, Any]]) -> str:
+    """Each node's address with what it offers."""
+    return ", ".join(
+        f"{n['NodeManagerAddress']} ({n['Resources'].get('CPU', 0):g} CPUs, {n['Resources'].get('GPU', 0):g} GPUs)"
+        for n in nodes
+    )
 
 
 def result(references: list[ray.ObjectRef], who: str) -> list[Any]:

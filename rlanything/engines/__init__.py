@@ -21,7 +21,7 @@ def make_engine(
     """
     if config.kind not in KINDS:
         raise EngineError(f"engine.kind={config.kind!r} is unknown, expected one of {', '.join(KINDS)}")
-    _check_model(model)
+    check_model(model, config)
     if config.own_process:
         return ProcessEngine(model, config, seed, log_path, encoder)
     if config.kind == "vllm":  # imported here: vLLM takes seconds to import and need not be installed
@@ -33,8 +33,9 @@ def make_engine(
     return TransformersEngine(model.path, config, log_path, trust_remote_code=model.trust_remote_code, seed=seed)
 
 
-def _check_model(model: ModelConfig) -> None:
-    from transformers import AutoTokenizer
+def check_model(model: ModelConfig, config: EngineConfig) -> None:
+    """Raise EngineError where the model cannot serve: missing, no chat template, heads that cannot be shared out."""
+    from transformers import AutoConfig, AutoTokenizer
 
     folder = Path(model.path).expanduser()
     if folder.is_dir() and not (folder / "config.json").is_file():
@@ -57,3 +58,11 @@ def _check_model(model: ModelConfig) -> None:
             f"the tokenizer of model.path={model.path!r} has no chat template, expected one: add chat_template.jinja "
             "to the folder or use an instruct model"
         )
+    size = config.tensor_parallel_size
+    if size > 1:
+        text = AutoConfig.from_pretrained(model.path, trust_remote_code=model.trust_remote_code).get_text_config()
+        if text.num_attention_heads % size:
+            raise EngineError(
+                f"tensor_parallel_size={size} does not divide the {text.num_attention_heads} attention heads of "
+                f"model.path={model.path!r}; choose a divisor of both them and experiment.num_device"
+            )

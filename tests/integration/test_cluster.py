@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
-from runs_helpers import command, small_config
+from runs_helpers import command, spread_config
 from safetensors.torch import load_file
 
 from rlanything.config import Config
@@ -33,16 +33,6 @@ def three_nodes():
     cluster.shutdown()
 
 
-def spread(world, output: Path, name: str, engine: str = "transformers") -> Config:
-    """Three nodes; two policy replicas, two learner ranks (ZeRO 2 and 3), two environment hosts."""
-    config = small_config(world.games, world.model, output, name, engine)
-    config.experiment.num_node, config.experiment.total_step = 3, 2
-    config.engine.policy.num_replica = 2
-    config.cluster.num_learner, config.cluster.num_env_host = 2, 2
-    config.training.policy.zero_stage, config.training.reward.zero_stage = 2, 3
-    return config
-
-
 def run(config: Config, folder: Path, address: str) -> subprocess.CompletedProcess:
     """The entry point in a process of its own."""
     env = os.environ | {"RAY_ADDRESS": address}
@@ -51,7 +41,7 @@ def run(config: Config, folder: Path, address: str) -> subprocess.CompletedProce
 
 @pytest.mark.parametrize("engine", ["transformers", pytest.param("vllm", marks=pytest.mark.slow)])
 def test_two_steps_on_three_nodes_train_what_one_process_would(world, three_nodes, tmp_path, engine):
-    config = spread(world, tmp_path, "run", engine)
+    config = spread_config(world.games, world.model, tmp_path, "run", engine)
     result = run(config, tmp_path, three_nodes)
     assert result.returncode == 0, result.stderr
     records = [r for r in read_jsonl(tmp_path / "run/metrics.jsonl") if r["phase"] == "train"]
@@ -80,6 +70,60 @@ def replay(config: Config, run: Path, role: str, temperature: float) -> dict[str
     return weights
 
 
+def ahead_config(world, output: Path, name: str) -> Config:
+    """Rollouts of the next step while both models learn; three steps, tasks as they are."""
+    config = spread_config(world.games, world.model, output, name)
+    config.rollout.max_staleness, config.adaptation.enabled, config.experiment.total_step = 1, False, 3
+    return config
+
+
+def played(run: Path, step: int) -> tuple[list[str], set[int]]:
+    """The tasks of a step, and the versions of the policy that played them."""
+    groups = read_groups(run / f"rollouts/step_{step:06d}.parquet", {})
+    turns = [turn for group in groups for trajectory in group.trajectories for turn in trajectory.turns]
+    return [group.task.id for group in groups], {turn.policy_version for turn in turns}
+
+
+def test_with_staleness_the_next_rollouts_are_played_by_the_weights_before_the_update(world, three_nodes, tmp_path):
+    config = ahead_config(world, tmp_path, "run")
+    result = run(config, tmp_path, three_nodes)
+    assert result.returncode == 0, result.stderr
+    records = [r for r in read_jsonl(tmp_path / "run/metrics.jsonl") if r["phase"] == "train"]
+    assert [r["step"] for r in records] == [1, 2, 3]
+    assert [played(tmp_path / "run", step)[1] for step in (1, 2, 3)] == [{0}, {0}, {1}]
+
+
+@pytest.mark.slow
+def test_a_run_with_staleness_that_is_stopped_plays_the_same_tasks_when_it_goes_on(world, three_nodes, tmp_path):
+    assert run(ahead_config(world, tmp_path, "whole"), tmp_path, three_nodes).returncode == 0
+    config = ahead_config(world, tmp_path, "stopped")
+    process = begin(config, tmp_path, three_nodes)
+    wait_for(tmp_path / "stopped/checkpoints/step_000001/meta.json", process)
+    process.terminate()
+    said = process.communicate(timeout=60)[0]
+    assert process.returncode == 143 and "stopped; the same command goes on" in said, said
+    assert "Traceback" not in said and "never retrieved" not in said, said
+    assert run(config, tmp_path, three_nodes).returncode == 0
+    for step in (1, 2, 3):
+        assert played(tmp_path / "stopped", step)[0] == played(tmp_path / "whole", step)[0], step
+
+
+def test_nodes_that_do_not_join_are_told_with_what_there_is(world, three_nodes, tmp_path):
+    config = spread_config(world.games, world.model, tmp_path, "run")
+    config.experiment.num_node, config.cluster.join_timeout_s = 4, 2.0
+    result = run(config, tmp_path, three_nodes)
+    assert result.returncode == 1 and "Traceback" not in result.stderr, result.stderr
+    assert "3 of experiment.num_node=4 nodes" in result.stderr and result.stderr.count("1 CPUs, 0 GPUs") == 3
+
+
+@pytest.mark.slow
+def test_a_head_that_does_not_answer_is_named(world, tmp_path):
+    config = spread_config(world.games, world.model, tmp_path, "run")
+    result = run(config, tmp_path, "127.0.0.1:9")
+    assert result.returncode == 1 and "Traceback" not in result.stderr, result.stderr
+    assert "no Ray head answers at RAY_ADDRESS=127.0.0.1:9" in result.stderr
+
+
 def begin(config: Config, folder: Path, address: str) -> subprocess.Popen:
     """The entry point, while it runs."""
     env = os.environ | {"RAY_ADDRESS": address}
@@ -87,12 +131,17 @@ def begin(config: Config, folder: Path, address: str) -> subprocess.Popen:
     return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
 
 
-def kill_one(process_name: str, after: Path, process: subprocess.Popen) -> None:
-    """SIGKILL a Ray actor by its class, once a file is there."""
+def wait_for(file: Path, process: subprocess.Popen) -> None:
+    """Until it is there, while the process runs."""
     deadline = time.monotonic() + 300
-    while not after.exists():
+    while not file.exists():
         assert process.poll() is None and time.monotonic() < deadline, process.stdout.read()
         time.sleep(0.1)
+
+
+def kill_one(process_name: str, after: Path, process: subprocess.Popen) -> None:
+    """SIGKILL a Ray actor by its class, once a file is there."""
+    wait_for(after, process)
     for found in psutil.process_iter(["cmdline"]):
         if (found.info["cmdline"] or [""])[0].startswith(f"ray::{process_name}"):
             return found.kill()
@@ -102,7 +151,7 @@ def kill_one(process_name: str, after: Path, process: subprocess.Popen) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("actor", ["EngineReplica", "EnvHost"])
 def test_a_replica_or_host_that_dies_is_started_anew(world, three_nodes, tmp_path, actor):
-    config = spread(world, tmp_path, "run")
+    config = spread_config(world.games, world.model, tmp_path, "run")
     config.experiment.total_step = 6
     process = begin(config, tmp_path, three_nodes)
     kill_one(actor, tmp_path / "run/checkpoints/step_000001/meta.json", process)
@@ -116,7 +165,7 @@ def test_a_replica_or_host_that_dies_is_started_anew(world, three_nodes, tmp_pat
 
 @pytest.mark.slow
 def test_a_learner_rank_that_dies_ends_the_run_with_one_message_and_it_resumes(world, three_nodes, tmp_path):
-    config = spread(world, tmp_path, "run")
+    config = spread_config(world.games, world.model, tmp_path, "run")
     config.experiment.total_step = 4
     process = begin(config, tmp_path, three_nodes)
     kill_one("LearnerRank", tmp_path / "run/checkpoints/step_000001/meta.json", process)

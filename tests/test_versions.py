@@ -1,0 +1,35 @@
+"""Packages that do not fit are named before they fail in their own words."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from rlanything.versions import OTHER_NAMES, TRIED, VersionError, check_versions, installed
+
+REQUIREMENTS = Path(__file__).parents[1] / "requirements"
+
+
+def test_this_environment_fits():
+    found = installed()
+    assert set(found) == set(TRIED)
+    check_versions(found, "this machine")
+
+
+def test_a_package_of_another_version_is_named_with_the_machine_and_what_to_do():
+    with pytest.raises(VersionError, match=r"node 2 \(b\): torch 2.12.0 \(expected 2.13.0\); install the versions"):
+        check_versions(TRIED | {"torch": "2.12.0"}, "node 2 (b)")
+
+
+def test_a_package_that_is_absent_is_left_to_those_who_need_it():
+    check_versions({"torch": TRIED["torch"]}, "this machine")
+
+
+@pytest.mark.parametrize("name", TRIED)
+def test_the_requirements_pin_what_was_tried(name):
+    pins = re.findall(
+        rf"^(?:{name}|{OTHER_NAMES.get(name, name)})==(\S+)",
+        "".join(file.read_text() for file in sorted(REQUIREMENTS.glob("*.txt"))),
+        re.MULTILINE,
+    )
+    assert pins and set(pins) == {TRIED[name]}
