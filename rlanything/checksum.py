@@ -2,38 +2,52 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 
 import torch
+from blake3 import blake3
 
 LM_HEAD = "lm_head.weight"
 EMBEDDING = "embed_tokens.weight"
+THREADS_FROM = 1 << 20  # bytes from which several threads hash faster than one
+
+
+class Digest:
+    """Of named weights (Hugging Face names), one at a time, as they look once cast to the engine's `dtype`.
+
+    Their order does not matter. An output head that equals the input embedding is left out, so that both sides agree
+    whether or not they list tied weights twice. Names, shapes and bytes all count. BLAKE3, for the time of it is
+    part of every step: about 5 times as fast on one thread as BLAKE2 (`benchmarks/weight_sync.py` prints GB/s).
+    """
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+        self._of: dict[str, bytes] = {}
+
+    def add(self, name: str, tensor: torch.Tensor) -> None:
+        """Raises ValueError where a name comes twice."""
+        if name in self._of:
+            raise ValueError(f"checksum: weight {name!r} was given twice; expected each name once")
+        data = tensor.detach().to(device="cpu", dtype=self.dtype).contiguous().view(-1).view(torch.uint8).numpy()
+        digest = blake3(
+            repr(tuple(tensor.shape)).encode(), max_threads=blake3.AUTO if data.nbytes > THREADS_FROM else 1
+        )
+        self._of[name] = digest.update(data.data).digest()
+
+    def hexdigest(self) -> str:
+        """Of all that was added."""
+        of = dict(self._of)
+        if of.get(LM_HEAD) in {digest for name, digest in of.items() if name.endswith(EMBEDDING)}:
+            del of[LM_HEAD]
+        total = blake3(str(self.dtype).encode())
+        for name in sorted(of):
+            total.update(name.encode() + b"\0" + of[name])
+        return total.hexdigest(length=16)
 
 
 def checksum(tensors: Iterable[tuple[str, torch.Tensor]], dtype: torch.dtype) -> str:
-    """Digest of named weights (Hugging Face names) as they look once cast to the engine's `dtype`.
-
-    The order of `tensors` does not matter. An output head that equals the input embedding is left out, so that
-    both sides agree whether or not they list tied weights twice. Names, shapes and bytes all count.
-    Raises ValueError where a name comes twice. Cost: about 1 s per GB of weights at `dtype`.
-    """
-    digests: dict[str, bytes] = {}
+    """The digest of all of them. Raises ValueError where a name comes twice."""
+    digest = Digest(dtype)
     for name, tensor in tensors:
-        if name in digests:
-            raise ValueError(f"checksum: weight {name!r} was given twice; expected each name once")
-        digests[name] = _digest(tensor.detach().to(device="cpu", dtype=dtype))
-    embeddings = {digest for name, digest in digests.items() if name.endswith(EMBEDDING)}
-    if digests.get(LM_HEAD) in embeddings:
-        del digests[LM_HEAD]
-    total = hashlib.blake2b(str(dtype).encode(), digest_size=16)
-    for name in sorted(digests):
-        total.update(name.encode() + b"\0" + digests[name])
-    return total.hexdigest()
-
-
-def _digest(tensor: torch.Tensor) -> bytes:
-    data = tensor.contiguous().view(-1).view(torch.uint8).numpy()
-    digest = hashlib.blake2b(repr(tuple(tensor.shape)).encode(), digest_size=16)
-    digest.update(data.data)
-    return digest.digest()
+        digest.add(name, tensor)
+    return digest.hexdigest()

@@ -13,34 +13,33 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import ray
 import torch
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 
 from rlanything.cluster.placement import Slot
-from rlanything.cluster.runtime import Runtime, cause, unwrapped
-from rlanything.cluster.weights import StagedWeights, stage
+from rlanything.cluster.runtime import WAIT_S, Runtime, cause, unwrapped
+from rlanything.cluster.weights import BOARD, StagedWeights, stage
 from rlanything.config import EngineConfig, ModelConfig
 from rlanything.engines.base import Completion, EngineError, EngineStats, SamplingParams, peak_memory_gb
 from rlanything.precision import torch_dtype
 
 MAX_SESSIONS = 1 << 16  # remembered; an older episode has long ended
 MAX_CALLS = 10_000  # under way at once in one replica; its engine queues them
-WAIT_S = 2.0  # before a replica that restarts is called again
 
 
 class EngineReplica:
     """A Ray actor: one engine. Where Ray started it anew, it takes the current weights before it serves anyone."""
 
-    def __init__(
-        self, role: str, model: ModelConfig, config: EngineConfig, seed: int, log_path: Path, board: Any
-    ) -> None:
+    def __init__(self, role: str, model: ModelConfig, config: EngineConfig, seed: int, log_path: Path) -> None:
         from rlanything.engines import make_engine
 
         self.engine = make_engine(model, config, seed, log_path)
         self.restarted = ray.get_runtime_context().was_current_actor_reconstructed
         if self.restarted:
+            board: Any = ray.get_actor(BOARD)
             current = ray.get(board.current.remote(role))
             if current is not None:
                 self.engine.load_weights(*current)
@@ -72,7 +71,6 @@ class ReplicatedEngine:
         self._under_way = [0] * len(self.replicas)
         self._replica_of: dict[str, int] = {}
         self._dead: set[int] = set()
-        self._turn = 0
 
     async def generate(
         self, prompt_ids: list[int], sampling: SamplingParams, n: int = 1, images: tuple[str, ...] = ()
@@ -101,10 +99,13 @@ class ReplicatedEngine:
                 restarting.clear()
 
     def _route(self, session: str, avoid: set[int]) -> int:
-        """The session's replica, else the one with the fewest requests of this process under way; ties go round."""
+        """The session's replica, else the one with the fewest requests of this process under way.
+
+        Ties go round, from a place that the session gives: else every process would begin with the same replicas.
+        """
         i = self._replica_of.get(session)
         if i is None or i in avoid:
-            first, self._turn = self._turn, self._turn + 1
+            first = crc32(session.encode())
             left = [j for j in range(len(self.replicas)) if j not in avoid]
             i = min(left, key=lambda j: (self._under_way[j], (j - first) % len(self.replicas)))
             if session:
@@ -182,7 +183,6 @@ def start_replicas(
             replace(config, own_process=False),  # it has one
             seed,
             log_path.with_stem(f"{log_path.stem}_{i}"),
-            board,
             max_restarts=num_restart,
             max_concurrency=MAX_CALLS,
         )

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 import ray
 import torch
 
@@ -40,6 +41,8 @@ class LearnerRank:
             "MASTER_ADDR": host,
             "MASTER_PORT": str(port),
         }
+        # Gloo would take the interface of the host's own name, which on some machines is the loopback.
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", _interface(ray.util.get_node_ip_address()))
         from rlanything.learner.distributed import start_deepspeed
 
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
@@ -60,6 +63,12 @@ class LearnerRank:
     def stage(self, role: str, dtype: torch.dtype) -> StagedWeights:
         """The weights for the engines, which rank 0 alone puts into the object store."""
         return stage(self.learners[role].weights(dtype), keep=self.rank == 0)
+
+
+def _interface(address: str) -> str:
+    """The name of this machine's network interface of that address."""
+    found = psutil.net_if_addrs().items()
+    return next(name for name, addresses in found if any(a.address == address for a in addresses))
 
 
 class LearnerGroup:
@@ -97,12 +106,12 @@ class RemoteLearner:
 
     def weights(self, dtype: torch.dtype) -> StagedWeights:
         """The weights for the engines: the driver never holds them."""
-        staged: StagedWeights = self.group.call("stage", self.role, dtype)[0]
-        return staged
+        self._staged: StagedWeights = self.group.call("stage", self.role, dtype)[0]
+        return self._staged
 
     def checksum(self, dtype: torch.dtype) -> str:
-        """See `Learner.checksum`."""
-        return str(self._call("checksum", dtype)[0])
+        """Of the weights that were staged last: rank 0 took it while it gathered them."""
+        return self._staged.checksum
 
     def save(self, folder: Path) -> None:
         """See `Learner.save`; the folder must be one that every rank's node sees."""

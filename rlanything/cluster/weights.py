@@ -15,6 +15,9 @@ import ray
 import torch
 from torch import Tensor
 
+from rlanything.checksum import Digest
+
+BOARD = "weight_board"  # its name: Ray warns where an actor that may be started anew is given another's handle
 BUCKET_BYTES = 1 << 28  # large enough that a bucket's round trip does not count
 
 Bucket = list[tuple[str, tuple[int, ...], str, np.ndarray]]  # name, shape, dtype, bytes
@@ -22,9 +25,13 @@ Bucket = list[tuple[str, tuple[int, ...], str, np.ndarray]]  # name, shape, dtyp
 
 @dataclass(frozen=True)
 class StagedWeights:
-    """(Hugging Face name, tensor) of every weight, as often as it is iterated, on any node."""
+    """(Hugging Face name, tensor) of every weight, as often as it is iterated, on any node.
+
+    `checksum` is of the tensors as the learner gathered them (`rlanything.checksum`).
+    """
 
     buckets: list[ray.ObjectRef]
+    checksum: str
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
         for reference in self.buckets:
@@ -53,11 +60,13 @@ class WeightBoard:
 def stage(weights: Iterable[tuple[str, Tensor]], keep: bool = True) -> StagedWeights:
     """Copy the weights into the object store. With `keep` false they are only gathered: what the
     ranks other than 0 do, where ZeRO-3 wants all of them to take part."""
-    references, bucket, size = [], [], 0
+    references, bucket, size, digest = [], [], 0, None
     for name, tensor in weights:
         if not keep:
             continue
         data = tensor.detach().cpu().contiguous()
+        digest = digest or Digest(data.dtype)
+        digest.add(name, data)
         bucket.append((name, tuple(data.shape), str(data.dtype).removeprefix("torch."), _bytes(data)))
         size += data.nbytes
         if size >= BUCKET_BYTES:
@@ -65,7 +74,7 @@ def stage(weights: Iterable[tuple[str, Tensor]], keep: bool = True) -> StagedWei
             bucket, size = [], 0
     if bucket:
         references.append(ray.put(bucket))
-    return StagedWeights(references)
+    return StagedWeights(references, digest.hexdigest() if digest else "")
 
 
 def _bytes(data: Tensor) -> np.ndarray:
