@@ -68,8 +68,12 @@ class Loop:
         if config.rollout.max_staleness and step < config.experiment.total_step:
             self.pool_state = self.pool.state_dict()
             self.ahead = asyncio.create_task(self.collect(step + 1))
-            updates = await asyncio.to_thread(self.update, trained)
-            await asyncio.wait([self.ahead])  # weights change only while nobody asks for tokens
+            try:
+                updates = await asyncio.to_thread(self.update, trained)
+            except asyncio.CancelledError:  # the user stops it: the thread ends when the ranks that it waits for do
+                system.close()
+                raise
+            await self.ahead  # weights change only while nobody asks for tokens
         else:
             self.ahead = None
             updates = self.update(trained)
@@ -121,7 +125,8 @@ class Loop:
             append_jsonl(self.folder.ledger, pool.drain_events())
         figures = diagnostics(groups) | figures | {f"tasks/{k}": float(v) for k, v in pool.counts.items()}
         figures |= {"tasks/active": len(pool.active), "tasks/pending": len(pool.candidates)}
-        figures |= {f"seconds/{k}": v for k, v in self.progress.seconds.items()} | self.system.serving.figures()
+        figures |= {f"seconds/{k}": v for k, v in self.progress.seconds.items()} | {"step_s": self.progress.elapsed}
+        figures |= self.system.serving.figures()
         self.metrics.write(self.step, "train", figures)
         self.progress.line(step_line(self.step, self.config.experiment.total_step, figures))
 
@@ -169,10 +174,9 @@ class Loop:
 
 def step_line(step: int, total: int, figures: dict[str, float]) -> str:
     """A step in one line."""
-    seconds = {k.removeprefix("seconds/"): v for k, v in figures.items() if k.startswith("seconds/")}
     return (
         f"step {step}/{total}  success {figures['success_rate']:.0%}  turns {figures['mean_turns']:.1f}  "
         f"invalid {figures['invalid_action_rate']:.0%}  RM process {figures['rm_process_accuracy']:.0%} "
         f"outcome {figures['rm_outcome_agreement']:.0%}  tasks +{figures['tasks/accepted']:.0f} "
-        f"?{figures['tasks/pending']:.0f}  {sum(seconds.values()):.0f} s"
+        f"?{figures['tasks/pending']:.0f}  {figures['step_s']:.0f} s"
     )

@@ -55,10 +55,16 @@ class Progress:
         self.depth = 0
         self.name = ""
         self.seconds: dict[str, float] = {}
+        self.started = time.perf_counter()
 
     def start_step(self, name: str) -> None:
         """Name what the bars are about from now on, and forget the times of the last step."""
-        self.name, self.seconds = name, {}
+        self.name, self.seconds, self.started = name, {}, time.perf_counter()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since `start_step`: less than its phases together where those overlap."""
+        return time.perf_counter() - self.started
 
     @contextmanager
     def phase(self, label: str, total: int | None = None) -> Iterator[Bar]:

@@ -80,7 +80,7 @@ def report_data(folder: RunFolder) -> dict[str, Any]:
         "seed": config.get("experiment", {}).get("seed"),
         "models": {role: m.get("path") for role, m in config.get("model", {}).items()},
         "config": config_text,
-        "seconds": sum(v or 0.0 for r in train for k, v in r.items() if k.startswith("seconds/")),
+        "seconds": sum(r.get("step_s") or 0.0 for r in train),
         "before_after": {"header": header, "rows": rows},
         "train": _columns(train),
         "evaluations": {split: _columns(found) for split, found in evaluations.items()},

@@ -116,6 +116,11 @@ SimulatorEnv.step = step
 """
 
 
+def test_weights_that_differ_after_a_transfer_end_the_run(started, tmp_path):
+    breakage = "from rlanything.engines.transformers import TransformersEngine as E; E.checksum = lambda self: 'other'"
+    assert_clear(run_broken(started, tmp_path, breakage), "weights of the policy engine differ from the learner's")
+
+
 def test_environments_that_raise_end_the_run_with_their_reason_and_the_run_goes_on(started, tmp_path):
     result = run_broken(started, tmp_path, ENVIRONMENT)
     assert_clear(result, "episodes broke", "rollout.max_failure_rate=0.25", "env_error", "the room is on fire")

@@ -121,7 +121,7 @@ def test_page_holds_the_figures(folder: RunFolder, config: Config) -> None:
             config,
             step,
             [group(Task("q", {}), [1, -1])],
-            **{"seconds/rollout": 30.0, "policy/entropy": 0.123456789},
+            **{"seconds/rollout": 31.0, "step_s": 30.0, "policy/entropy": 0.123456789},
         )
     write_evaluation(folder, config, 2, "seen", 60, rm_process_accuracy=0.75)
     write_report(folder)
