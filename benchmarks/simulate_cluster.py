@@ -1,0 +1,170 @@
+"""How a step of the loop scales from 8 to 1,024 accelerators, by discrete-event simulation: nothing here ran on them.
+
+    python benchmarks/simulate_cluster.py [KEY.SUB=VALUE ...] [--accelerators 8 64 1024] [--hbm 3.8e12 ...]
+    python benchmarks/simulate_cluster.py --measure-driver cache/smollm2     (this machine's `Costs`, as flags)
+
+Weak scaling: the tasks, candidates and rollout.max_concurrent that configs/alfworld_rl.yaml has are those of 8
+accelerators and grow with them. Strong: they stay. Engines have the recipe's shares (half policy, an eighth rewriter,
+the rest reward), but reward replicas of one accelerator: in pairs, 8 accelerators do not divide by these shares.
+
+What is simulated and what is left out: simulation.py.
+`Costs` are MEASURED on this code by --measure-driver (the defaults: two cores of an AMD EPYC that had other work too).
+`Hardware` is ASSUMED: data sheets where named, else guesses of the order. `Workload` is ASSUMED (ALFWorld, full
+prompts), its lengths drawn from a run with --rollouts 'runs/NAME/rollouts/step_*.parquet'. Trust what grows with what,
+not the seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pickle
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from simulation import Clock, Costs, Hardware, Host, Step, Workload, draw_episodes, read_episodes, scaled, simulate
+
+from rlanything.config import Config
+from rlanything.load import load_config
+
+CARRIED_BYTES = 40  # an id in a list: pointer and int object (sys.getsizeof)
+RECIPE = ["config=configs/alfworld_rl.yaml", "engine.reward.tensor_parallel_size=1"]
+
+
+def print_table(weak: bool, args: argparse.Namespace, load: Workload, hardware: Hardware, costs: Costs) -> None:
+    """A row for each placement, staleness and number of accelerators, and what fits each series."""
+    config, fits = load_config([*RECIPE, *args.overrides]), []
+    print(f"\n{'Weak' if weak else 'Strong'} scaling [s]; busy: policy / reward engines / learners / driver;")
+    print("driver: its own work in all parts; driver GB: the groups that it holds, as Python objects\n")
+    header = (
+        "placement, staleness|accelerators|tasks|step|rollout|rewrite|learn|sync|driver|speed-up|busy|calls/s|driver GB"
+    )
+    print(f"|{header}|\n" + "|---" * (header.count("|") + 1) + "|")
+    for placement in ("colocated", "split"):
+        config.cluster.placement, steps = placement, dict[int, tuple[int, Step]]()
+        for num in args.accelerators:
+            plan = scaled(config, num, weak, args.learner_share, hardware.per_node)
+            tasks = plan.rollout.num_trial + plan.adaptation.max_candidate
+            count = tasks * plan.rollout.num_rollout_per_trial
+            if count <= args.max_episodes:
+                episodes = read_episodes(args.rollouts, count) if args.rollouts else draw_episodes(load, plan, count)
+                steps[num] = tasks, simulate(plan, episodes, load, hardware, costs)
+        for staleness in (0, 1):
+            seconds = {num: step.seconds(placement, staleness) for num, (_, step) in steps.items()}
+            first = min(seconds)
+            for num, (tasks, step) in steps.items():
+                whole, busy = seconds[num], step.busy_s
+                gain = seconds[first] / whole * (num / first if weak else 1)
+                parts = whole, step.rollout_s, step.rewrite_s, step.learn_s, step.sync_s, busy["driver"]
+                shares = (f"{busy.get(of, 0.0) / whole:.0%}" for of in ("policy", "reward", "learner", "driver"))
+                row = [f"{placement}, {staleness}", num, tasks, *(f"{part:.0f}" for part in parts)]
+                row += [f"{gain:.1f} ({gain * first / num:.0%})", " / ".join(shares)]
+                row += [f"{step.calls / whole:.0f}", f"{step.carried * CARRIED_BYTES / 1e9:.0f}"]
+                print(f"|{'|'.join(map(str, row))}|", flush=True)
+            fits.append(f"{placement}, {staleness}: {fit(seconds, weak)}")
+    print("\n" + "\n".join(fits))
+
+
+def fit(seconds: dict[int, float], weak: bool) -> str:
+    """Least relative squares of a + b n (weak) or a + b / n (strong: Amdahl), n = accelerators / the fewest."""
+    n, s = np.array(list(seconds)) / min(seconds), np.array(list(seconds.values()))
+    x = np.stack([np.ones(len(n)), n if weak else 1 / n], axis=1)
+    a, b = np.linalg.lstsq(x / s[:, None], np.ones(len(n)), rcond=None)[0]
+    error, limit = np.abs(x @ [a, b] / s - 1).max(), (a + b) / (b if weak else a)
+    return f"step = {a:.0f} {b:+.1f} {'' if weak else '/ '}n s, within {error:.0%}; speed-up tends to {limit:.1f}"
+
+
+def measure_driver(config: Config, load: Workload, tokenizer: str) -> Costs:
+    """What the real code takes here, the best of 3: on one task's group of drawn lengths, and a Ray of its own."""
+    import ray
+    import torch
+
+    from rlanything import checksum, feedback, samples, types
+    from rlanything.chat import Chat
+    from rlanything.cluster.runtime import result
+    from rlanything.cluster.weights import WeightBoard
+    from rlanything.config import ModelConfig
+    from rlanything.learner import packing
+    from rlanything.runs.store import write_groups
+
+    episodes = draw_episodes(load, config, config.rollout.num_rollout_per_trial)
+    group, rng = types.Group(types.Task("q", {}), []), np.random.default_rng(0)
+    for i, episode in enumerate(episodes):
+        ids, trajectory = rng.integers(150_000, size=1 << 17).tolist(), types.Trajectory("q", i, "", [], (-1) ** i)
+        for t in episode:
+            judge, r = ids[: t.judge_prompt], t.response
+            turn = types.Turn(ids[: t.prompt], ids[t.prompt : t.prompt + r], [-0.5] * r, "word" * r, "look", "seen")
+            for j, n in enumerate(t.judged):
+                turn.evaluations.append(types.Evaluation(judge, ids[-n:], [-0.5] * n, "word" * n, (-1) ** j))
+            trajectory.turns.append(turn)
+        group.trajectories.append(trajectory)
+
+    def record() -> None:
+        feedback.assign_policy_advantages(group, config.reward)
+        feedback.assign_reward_advantages(group, config.reward)
+        feedback.diagnostics([group])
+        with tempfile.TemporaryDirectory() as folder:
+            write_groups(Path(folder) / "step.parquet", [group], lambda task: "", lambda task: "")
+
+    def sample() -> list[types.Sample]:
+        return [*samples.policy_samples([group], [0, 1], "token"), *samples.reward_samples([group], [0, 1], "token")]
+
+    ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="error")
+    answer = ray.remote(WeightBoard).options(num_cpus=0).remote().current.remote  # of an actor that has little to do
+    ready = [answer("policy") for _ in range(1000)]
+    ray.get(ready)
+    record()
+    made, carried, packed = sample(), Host(Clock(), {}, episodes, Costs(), 0).carried, pickle.dumps(group, 5)
+    tokens, row = sum(len(s.ids) for s in made), config.training.policy.micro_batch_tokens
+    zeros, prompt = torch.zeros(1 << 27, dtype=torch.bfloat16), tuple(range(10_000, 14_000))
+    chat, text = Chat(ModelConfig(tokenizer)), "On the drawer 1, you see a mug 2, and a pencil 1.\n" * 60
+    measured: dict[str, tuple[Callable[[], Any], float]] = {  # what is done, and for how many of its unit
+        "call_s": (lambda: ray.get([answer("policy") for _ in range(1000)]), 1000),
+        "latency_s": (lambda: [ray.get(answer("policy")) for _ in range(200)], 200),
+        "wait_s": (lambda: result(ready, "an actor"), 1000 * 1000 / 2),
+        "ask_s": (lambda: ray.get([answer(prompt) for _ in range(1000)]), 1000),
+        "encode_s": (lambda: chat.encode(text), len(chat.encode(text))),
+        "pickle_s": (lambda: pickle.dumps(group, 5), carried),
+        "unpickle_s": (lambda: pickle.loads(packed), carried),
+        "record_s": (record, carried),
+        "sample_s": (sample, tokens),
+        "tree_s": (lambda: packing.pack(packing.build_trees(made, row), row, row, 128), tokens),
+        "put_s": (lambda: ray.put(zeros.view(torch.uint8).numpy()), 1 << 28),
+        "checksum_s": (lambda: checksum.checksum([("weight", zeros)], zeros.dtype), 1 << 28),
+    }
+    found: dict[str, list[float]] = {name: [] for name in measured}
+    for name, (call, amount) in [*measured.items()] * 3:
+        started = time.perf_counter()
+        call()
+        found[name].append((time.perf_counter() - started) / amount)
+    ray.shutdown()
+    return Costs(**{name: min(times) for name, times in found.items()})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("overrides", nargs="*", metavar="KEY.SUB=VALUE", help="of configs/alfworld_rl.yaml")
+    parser.add_argument("--accelerators", type=int, nargs="+", default=[8, 16, 32, 64, 128, 256, 512, 1024])
+    parser.add_argument("--max-episodes", type=int, default=1 << 15, help="of a step; rows with more are left out")
+    parser.add_argument("--learner-share", type=float, default=0.375, help="of the accelerators where they are split")
+    parser.add_argument("--rollouts", default="", help="files of a run whose episodes are drawn")
+    parser.add_argument("--measure-driver", metavar="TOKENIZER", help="folder of the model whose tokenizer is timed")
+    for name, value in (asdict(Workload()) | asdict(Hardware()) | asdict(Costs())).items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value, help=f"default {value:g}")
+    args = parser.parse_args()
+    load, hardware, costs = (of(**{n: getattr(args, n) for n in asdict(of())}) for of in (Workload, Hardware, Costs))
+    if args.measure_driver:
+        costs = measure_driver(load_config([*RECIPE, *args.overrides]), load, args.measure_driver)
+        return print(*(f"--{name.replace('_', '-')} {value:.2g}" for name, value in asdict(costs).items()))
+    started = time.perf_counter()
+    for weak in (True, False):
+        print_table(weak, args, load, hardware, costs)
+    print(f"\nsimulated in {time.perf_counter() - started:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

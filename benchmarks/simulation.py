@@ -1,0 +1,409 @@
+"""The model behind simulate_cluster.py: one step of the loop as processes on a clock. Pure.
+
+Simulated: episodes as coroutines on hosts (one process a node, whose own work queues), each host's own routing, sticky
+replicas, m evaluations of a turn while its episode goes on, continuous batching; proposals. By formula: updates
+(ZeRO-3), weights, the driver's work and calls. Left out: KV cache limits, failures, cut-off responses, checkpoints,
+memory, prefixes that episodes share, jitter. Colocated, staleness 1: updates delay rollouts by all they take.
+"""
+
+from __future__ import annotations
+
+import glob
+import heapq
+import itertools
+import math
+import random
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlanything.cluster.placement import Slot, place
+from rlanything.config import Config
+from rlanything.rules import training_roles
+
+BUCKET_BYTES, REPORT_S, SAMPLE_BYTES = 1 << 28, 0.5, 20  # cluster/weights.py, cluster/hosts.py, types.Sample a token
+# Parameters, layers, KV cache of a token [B], by their config.json: Qwen2.5-7B, Qwen2.5-14B, Qwen3-4B.
+MODELS = {"policy": (7.6e9, 28, 57344), "reward": (14.8e9, 48, 196608), "rewriter": (4.0e9, 36, 147456)}
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """Assumed: one H100-class node among equals."""
+
+    per_node: int = 8
+    flops: float = 989e12  # bf16 dense [FLOP/s] (data sheet, H100 SXM)
+    mfu: float = 0.4  # share of them that prefills and updates reach
+    hbm: float = 2.7e12  # that decoding reaches [B/s]: 80 % of the data sheet's 3.35e12
+    nvlink: float = 450e9  # each way [B/s] (data sheet)
+    network: float = 50e9  # an accelerator's own adapter [B/s]: 400 Gb/s
+    hop_s: float = 5e-6  # latency of a ring's hop
+    overhead_s: float = 3e-3  # of a decode step beside reading weights and KV: scheduler, launches, sampler
+    object_bytes_s: float = 2e9  # between two nodes' object stores [B/s]
+    load_bytes_s: float = 5e9  # from the object store into an engine [B/s]
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Measured, CPU seconds: see `measure_driver`. "Carried" is an id or a logprob in a Group."""
+
+    call_s: float = 3.5e-4  # driver: an actor call among many
+    latency_s: float = 9e-4  # an actor call's round trip, alone
+    wait_s: float = 3e-7  # driver: one look at one pending reference (`runtime.result` looks at all for each)
+    ask_s: float = 7.6e-4  # host: a call with a prompt
+    encode_s: float = 2e-6  # host: a token of a judge's prompt, which is encoded whole at every turn
+    pickle_s: float = 1.7e-8  # host: carried
+    unpickle_s: float = 5e-8  # driver: carried
+    record_s: float = 9e-8  # driver: carried; advantages, diagnostics, parquet
+    sample_s: float = 4e-8  # driver: a token of a Sample
+    tree_s: float = 2e-8  # every learner rank, for all of them: a token of a Sample, merged and packed
+    put_s: float = 1.3e-10  # learner rank 0, or driver: a byte into the object store
+    checksum_s: float = 1.6e-9  # learner rank 0, then engines: a byte of the weights
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Assumed: medians of log-normal lengths [tokens], and shares that train."""
+
+    turns: float = 20.0
+    sigma: float = 0.6  # of all of them
+    first: int = 540  # the first prompt
+    observation: float = 250.0
+    response: float = 80.0
+    judge_first: int = 310
+    judge_turn: int = 40  # what a turn adds to the judge's transcript, which holds no lists of commands
+    judgement: float = 120.0
+    rewrite_prompt: int = 1500
+    rewrite: float = 150.0
+    policy_share: float = 0.7  # of the turns: groups within reward.policy_band
+    reward_share: float = 0.4  # of the evaluations: within reward.reward_band, and not unanimous
+
+
+class Turn(NamedTuple):
+    """Tokens: the prompt, what of it no cache holds, the response; the same of the judge."""
+
+    prompt: int
+    new: int
+    response: int
+    judge_prompt: int
+    judge_new: int
+    judged: tuple[int, ...]
+
+
+class Speed(NamedTuple):
+    """A replica: a decode step takes t0 + t1 * sequences + t2 * their KV tokens [s]; a prompt, prefill_s a token."""
+
+    t0: float
+    t1: float
+    t2: float
+    prefill_s: float
+    max_num_seqs: int
+
+
+Episode = list[Turn]
+Process = Iterator[Any]  # yields when to go on, or a replica and what to ask of it
+
+
+def engine_speed(role: str, tp: int, max_num_seqs: int, hardware: Hardware) -> Speed:
+    """A step reads all weights and KV once; a token costs 2 FLOP a parameter, decoded or prefilled."""
+    (parameters, _, kv_bytes), read_s = MODELS[role], 1 / (hardware.hbm * tp)
+    token_s = 2 * parameters / (hardware.flops * hardware.mfu * tp)
+    return Speed(hardware.overhead_s + 2 * parameters * read_s, token_s, kv_bytes * read_s, token_s, max_num_seqs)
+
+
+class Clock:
+    """Runs processes in the order of their times."""
+
+    def __init__(self) -> None:
+        self.now, self._queue, self._count = 0.0, list[Any](), itertools.count()
+
+    def at(self, when: float, call: Callable[..., None], *args: Any) -> None:
+        """Call then."""
+        heapq.heappush(self._queue, (when, next(self._count), call, args))
+
+    def go(self, process: Process) -> None:
+        """Run a process to its next wait."""
+        wait = next(process, None)
+        if isinstance(wait, float):
+            self.at(wait, self.go, process)
+        elif wait:
+            replica, *request = wait
+            replica.submit(process, *request)
+
+    def run(self) -> None:
+        """Until nothing is left to do."""
+        while self._queue:
+            self.now, _, call, args = heapq.heappop(self._queue)
+            call(*args)
+
+
+class Replica:
+    """Continuous batching: requests join between decode steps, where their prefill holds up all. The steps between two
+    joins or ends are summed in closed form; `time` is when the last such span ended."""
+
+    def __init__(self, clock: Clock, speed: Speed) -> None:
+        self.clock, self.speed, self.time, self.busy = clock, speed, 0.0, 0.0
+        self.steps = self.kv = self.decoded = self.plan = 0
+        self.running: list[Any] = []  # heap of (last step, order, KV by then, process of the longest sample)
+        self.waiting: deque[Any] = deque()
+        self._order = itertools.count()
+
+    def submit(self, process: Process, new: int, prompt: int, lengths: tuple[int, ...]) -> None:
+        """Queue a request now; its process goes on when the longest of its samples ends."""
+        assert len(lengths) <= self.speed.max_num_seqs, "engine.*.max_num_seqs is below the samples of a request"
+        self.waiting.append((process, new, prompt, sorted(lengths)))
+        self.time = self.time if self.running else max(self.time, self.clock.now)
+        if self._fits():
+            self._plan()
+
+    def _fits(self) -> bool:
+        return bool(self.waiting) and len(self.running) + len(self.waiting[0][3]) <= self.speed.max_num_seqs
+
+    def _plan(self) -> None:
+        """Stop where the first sequence ends, or at the end of the step under way if a request can join there."""
+        steps = self.running[0][0] - self.steps if self.running else 0
+        if self._fits():
+            steps = min(steps, self._steps_until(self.clock.now))
+        self.plan += 1  # an earlier one is void
+        self.clock.at(max(self.clock.now, self.time + self._seconds(steps)), self._stop, steps, self.plan)
+
+    def _stop(self, steps: int, plan: int) -> None:
+        if plan != self.plan:
+            return
+        took, tokens = self._seconds(steps), len(self.running) * steps
+        self.steps, self.kv, self.decoded = self.steps + steps, self.kv + tokens, self.decoded + tokens
+        while self.running and self.running[0][0] == self.steps:
+            _, _, kv, process = heapq.heappop(self.running)
+            self.kv -= kv
+            if process:
+                self.clock.go(process)
+        while self._fits():
+            process, new, prompt, lengths = self.waiting.popleft()
+            took += new * self.speed.prefill_s
+            for i, n in enumerate(lengths, 1):
+                entry = (self.steps + n, next(self._order), prompt + n, process if i == len(lengths) else None)
+                heapq.heappush(self.running, entry)
+                self.kv += prompt
+        self.time, self.busy = self.time + took, self.busy + took
+        if self.running:
+            self._plan()
+
+    def _rates(self) -> tuple[float, float]:
+        """Seconds of the next step, and how much longer each one after it takes."""
+        t0, t1, t2, *_ = self.speed
+        return t0 + t1 * len(self.running) + t2 * self.kv, t2 * len(self.running)
+
+    def _seconds(self, steps: int) -> float:
+        first, growth = self._rates()
+        return steps * first + growth * steps * (steps - 1) / 2
+
+    def _steps_until(self, when: float) -> int:
+        (first, growth), left = self._rates(), max(0.0, when - self.time)
+        half = first - growth / 2  # below: the root of _seconds(n) = left, so written that growth may be 0
+        return math.ceil(2 * left / (half + math.sqrt(half * half + 2 * growth * left)) - 1e-9) if left else 0
+
+
+Engines = dict[str, list[Replica]]
+
+
+class Host:
+    """An environment host with its share of the episodes. As `ReplicatedEngine` in it does, it counts its own requests
+    alone, and among equal replicas an episode's choice begins anywhere."""
+
+    def __init__(self, clock: Clock, engines: Engines, left: list[Episode], costs: Costs, seed: int) -> None:
+        self.clock, self.engines, self.costs, self.left = clock, engines, costs, deque(left)
+        self.carried = sum(t.prompt + 2 * t.response + t.judge_prompt + 2 * sum(t.judged) for e in left for t in e)
+        self.under_way = {role: [0] * len(found) for role, found in engines.items()}
+        self.rng = random.Random(seed)
+        self.free = self.end = 0.0
+
+    def play(self) -> Process:
+        """Episodes, one after another: as many such processes as may be under way at once share what is left."""
+        while self.left:
+            held: dict[str, int] = {}  # the replica of each role that this episode stays with
+            for turn in self.left.popleft():
+                yield from self._ask("policy", held, turn.new, turn.prompt, (turn.response,), 0.0)
+                if turn.judged:
+                    self.clock.at(self.clock.now, self.clock.go, self._judge(held, turn))
+
+    def _judge(self, held: dict[str, int], turn: Turn) -> Process:
+        encode_s = turn.judge_prompt * self.costs.encode_s
+        yield from self._ask("reward", held, turn.judge_new, turn.judge_prompt, turn.judged, encode_s)
+
+    def _ask(self, role: str, held: dict, new: int, prompt: int, lengths: tuple[int, ...], work_s: float) -> Process:
+        counts = self.under_way[role]
+        if role not in held:
+            first = self.rng.randrange(len(counts))
+            held[role] = ((counts[first:] + counts[:first]).index(min(counts)) + first) % len(counts)
+        counts[held[role]] += 1
+        self.free = max(self.free, self.clock.now) + self.costs.ask_s + work_s
+        yield self.free + self.costs.latency_s
+        yield self.engines[role][held[role]], new, prompt, lengths
+        counts[held[role]] -= 1
+        self.end = self.clock.now
+
+
+def draw_lengths(rng: np.random.Generator, load: Workload, median: float, size: Any, most: float = 1e9) -> np.ndarray:
+    """Log-normal, at least 1 and at most `most` [tokens]."""
+    return np.clip(median * np.exp(load.sigma * rng.standard_normal(size)), 1, most).astype(int)
+
+
+def draw_episodes(load: Workload, config: Config, num: int, seed: int = 0) -> list[Episode]:
+    """Episodes of the workload's lengths."""
+    rng, rollout, reward, episodes = np.random.default_rng(seed), config.rollout, config.reward, []
+    for n in draw_lengths(rng, load, load.turns, num, rollout.max_interaction_step).tolist():
+        responses = draw_lengths(rng, load, load.response, n, rollout.max_response_tokens)
+        new = draw_lengths(rng, load, load.observation, n)
+        new[0] = load.first
+        judged = draw_lengths(rng, load, load.judgement, (n, reward.num_evaluation), reward.max_response_tokens)
+        columns = np.stack([np.cumsum(new + responses) - responses, new, responses], axis=1).tolist()
+        added, transcripts = load.judge_turn, (load.judge_first + load.judge_turn * np.arange(n)).tolist()
+        rows = zip(columns, transcripts, judged.tolist(), strict=True)
+        episodes.append([Turn(*tokens, transcript, added, tuple(votes)) for tokens, transcript, votes in rows])
+    return episodes
+
+
+def read_episodes(pattern: str, num: int) -> list[Episode]:
+    """`num` episodes drawn from a run's files; of a prompt, what goes beyond the last one and its response is new."""
+    from rlanything.runs.store import read_groups
+
+    found: list[Episode] = []
+    groups = [group for path in sorted(glob.glob(pattern)) for group in read_groups(Path(path), {})]
+    for trajectory in (t for group in groups for t in group.valid if t.turns):
+        found.append([])
+        held = judge_held = 0
+        for turn in trajectory.turns:
+            prompt, response = len(turn.prompt_ids), len(turn.response_ids)
+            judge = len(turn.evaluations[0].prompt_ids) if turn.evaluations else 0
+            judged = tuple(len(e.response_ids) for e in turn.evaluations)
+            found[-1].append(Turn(prompt, max(1, prompt - held), response, judge, max(1, judge - judge_held), judged))
+            held, judge_held = prompt + response, judge
+    return [found[i] for i in np.random.default_rng(0).integers(len(found), size=num)]
+
+
+def ring_s(size: float, world: int, collectives: int, hardware: Hardware) -> float:
+    """An all-gather or reduce-scatter of `size` bytes over all ranks, in so many pieces; rings use all adapters."""
+    across = hardware.network * hardware.per_node if world > hardware.per_node else math.inf
+    return (world - 1) * (size / world / min(hardware.nvlink, across) + collectives * hardware.hop_s)
+
+
+def spread_s(size: float, slots: Sequence[Slot], hardware: Hardware) -> float:
+    """From one node's object store to those of the slots' nodes: a binary tree, bucket after bucket."""
+    depth = math.ceil(math.log2(len({slot.node for slot in slots})))
+    return 2 * (size + (depth - 1) * min(size, BUCKET_BYTES)) / hardware.object_bytes_s if depth else 0.0
+
+
+def update_s(role: str, tokens: float, world: int, config: Config, hardware: Hardware) -> tuple[float, float]:
+    """(seconds, those of a rank if all had the same to do) for packed tokens. A rank without a micro-batch of its own
+    takes a weightless one; ZeRO-3 gathers float32 weights for every pass, none of it hidden."""
+    (parameters, layers, _), training = MODELS[role], getattr(config.training, role)
+    num, reference = training.num_update, bool(training.kl_beta and training.kl_reference == "initial")
+    passes = reference + (training.old_logprobs == "learner") * (num - 1) / num  # beside the trained one
+    flop = (6 + 2 * training.gradient_checkpointing + 2 * passes) * parameters  # a token
+    token_s = flop / (hardware.flops * hardware.mfu)
+    rounds = math.ceil(math.ceil(tokens / num / training.micro_batch_tokens) / world)
+    rings = (3 + passes) * ring_s(4 * parameters, world, layers, hardware)  # forward, backward, gradients
+    return num * rounds * (min(tokens / num, training.micro_batch_tokens) * token_s + rings), tokens * token_s / world
+
+
+def sync_s(role: str, world: int, slots: Sequence[Slot], costs: Costs, hardware: Hardware) -> float:
+    """System.sync_weights: gather and stage with a checksum, spread, load with the engine's."""
+    parameters, layers, _ = MODELS[role]
+    size, gather = 2 * parameters, ring_s(4 * parameters, world, layers, hardware)
+    moved = size * costs.put_s + spread_s(size, slots, hardware) + size / hardware.load_bytes_s
+    return gather + moved + 2 * size * costs.checksum_s
+
+
+@dataclass
+class Step:
+    """Seconds of a step's parts; `busy_s` is the mean of a kind of device, or the driver's own work in all parts."""
+
+    rollout_s: float
+    collect_s: float  # rollouts, until the driver has unpacked the groups
+    rewrite_s: float
+    record_s: float
+    carried: int  # ids and logprobs in the groups that the driver holds
+    calls: int  # that the driver makes
+    busy_s: dict[str, float]
+    learn_s: float = 0.0
+    compute_s: float = 0.0  # of learn_s, on the learners' accelerators
+    sync_s: float = 0.0
+
+    def seconds(self, placement: str, staleness: int) -> float:
+        """The whole, as Loop.train_step orders it."""
+        shared_s = self.compute_s if placement == "colocated" else 0.0
+        both = max(self.collect_s + shared_s, self.learn_s) if staleness else self.collect_s + self.learn_s
+        return both + self.rewrite_s + self.sync_s + self.record_s
+
+
+def simulate(config: Config, episodes: Sequence[Episode], load: Workload, hardware: Hardware, costs: Costs) -> Step:
+    """One step on the processes that `place` gives the configuration."""
+    placement, k = place(config, training_roles(config)), config.rollout.num_rollout_per_trial
+    clock, world, num_host = Clock(), len(placement.learners), len(placement.hosts)
+    replicas: Engines = {}
+    for role, slots in placement.engines.items():
+        engine = getattr(config.engine, role)
+        speed = engine_speed(role, engine.tensor_parallel_size, engine.max_num_seqs, hardware)
+        replicas[role] = [Replica(clock, speed) for _ in slots]
+    groups = [episodes[i : i + k] for i in range(0, len(episodes), k)]
+    num_host = min(num_host, len(groups))
+    shares = [[e for group in groups[i::num_host] for e in group] for i in range(num_host)]
+    hosts = [Host(clock, replicas, share, costs, i) for i, share in enumerate(shares)]
+    for host in hosts:
+        for _ in range(min(len(host.left), -(-config.rollout.max_concurrent // num_host))):
+            clock.go(host.play())
+    clock.run()
+    rollout_s, turns = clock.now, [turn for episode in episodes for turn in episode]
+    judged, decoded = sum(sum(t.judged) for t in turns), sum(r.decoded for found in replicas.values() for r in found)
+    assert decoded == judged + sum(t.response for t in turns), "tokens were lost or made up"
+
+    rng, rewriters, adaptation = np.random.default_rng(0), replicas.get("rewriter", []), config.adaptation
+    for i in range(adaptation.max_candidate if rewriters else 0):
+        lengths = draw_lengths(rng, load, load.rewrite, adaptation.num_try, adaptation.max_response_tokens).tolist()
+        clock.go(iter([(rewriters[i % len(rewriters)], load.rewrite_prompt, load.rewrite_prompt, tuple(lengths))]))
+    clock.run()
+
+    collect_s = 0.0
+    for host in sorted(hosts, key=lambda h: h.end + h.carried * costs.pickle_s):  # one after another
+        collect_s = max(collect_s, host.end + host.carried * costs.pickle_s) + host.carried * costs.unpickle_s
+    carried, polled = sum(h.carried for h in hosts), sum(3 + int(h.end / REPORT_S) for h in hosts)
+    busy_s = {role: sum(r.busy for r in found) / len(found) for role, found in replicas.items()}
+    busy_s |= {"learner": 0.0, "driver": carried * (costs.record_s + costs.unpickle_s) + polled * costs.call_s}
+    step = Step(rollout_s, collect_s, clock.now - rollout_s, carried * costs.record_s, carried, polled, busy_s)
+    made = {"policy": load.policy_share * sum(t.prompt + t.response for t in turns)}  # tokens of Samples
+    packed = {"policy": load.policy_share * sum(e[-1].prompt + e[-1].response for e in episodes)}
+    if "reward" in replicas:
+        made["reward"] = load.reward_share * (judged + sum(t.judge_prompt * len(t.judged) for t in turns))
+        packed["reward"] = load.reward_share * (judged + sum(e[-1].judge_prompt for e in episodes))
+    ranks_s = world * costs.call_s + world * world / 2 * costs.wait_s  # the driver calls all, and waits for each
+    for role, tokens in made.items():
+        update, useful = update_s(role, packed[role], world, config, hardware)
+        driver = tokens * (costs.sample_s + SAMPLE_BYTES * costs.put_s) + ranks_s
+        calls = 2 * ranks_s + 2 * len(replicas[role]) * costs.call_s  # stage, checksum; load, checksum
+        spread = spread_s(SAMPLE_BYTES * tokens, placement.learners, hardware)
+        step.learn_s += driver + spread + tokens * costs.tree_s + update
+        step.sync_s += calls + sync_s(role, world, placement.engines[role], costs, hardware)
+        step.compute_s += update
+        step.calls += 3 * world + 3 * len(replicas[role]) + 1  # stats too, and the board
+        busy_s["learner"] += useful
+        busy_s["driver"] += driver + calls
+    return step
+
+
+def scaled(config: Config, num: int, weak: bool, learner_share: float, per_node: int = 8) -> Config:
+    """The recipe on `num` accelerators; `learner_share` of them are the learners' where placement is split."""
+    config = deepcopy(config)
+    config.experiment.num_node, config.experiment.num_device = max(1, num // per_node), min(num, per_node)
+    engines = num - round(num * learner_share) * (config.cluster.placement == "split")
+    policy, rewriter = max(1, engines // 2), max(1, round(engines / 8))
+    config.engine.policy.num_replica, config.engine.rewriter.num_replica = policy, rewriter
+    reward = config.engine.reward
+    reward.num_replica = max(1, (engines - policy - rewriter) // reward.tensor_parallel_size)
+    if weak:
+        for part, key in (("rollout", "num_trial"), ("rollout", "max_concurrent"), ("adaptation", "max_candidate")):
+            setattr(getattr(config, part), key, getattr(getattr(config, part), key) * num // 8)
+    return config
