@@ -57,7 +57,13 @@ def _tensor_elements(file: Path) -> int:
 
 
 def learner_bytes(parameters: float, config: LearnerConfig, world: int, on_accelerator: bool = True) -> float:
-    """Bytes a device holds for a learner, activations aside, by ZeRO stage (arXiv 1910.02054, section 5)."""
+    """Bytes a device holds for a learner, activations aside, by ZeRO stage (arXiv 1910.02054, section 5).
+
+    With LoRA the frozen weights in the forward pass's dtype; adapters are left out (about 1 % at rank 16).
+    """
+    if config.lora_rank:
+        frozen = BYTES[resolve_dtype(config.dtype, on_accelerator)] * parameters
+        return frozen / (world if config.zero_stage >= 3 else 1)
     weights, gradients, states = 4 * parameters, 4 * parameters, 2 * 4 * parameters
     weights += 2 * parameters if resolve_dtype(config.dtype, on_accelerator) == "bfloat16" else 0
     if config.offload:

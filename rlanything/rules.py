@@ -59,6 +59,7 @@ POSITIVE = (
     "training.{learner}.num_epoch",
     "training.{learner}.max_grad_norm",
     "training.{learner}.micro_batch_tokens",
+    "training.{learner}.lora_alpha",
     "evaluation.num_rollout",
     "cluster.join_timeout_s",
 )
@@ -75,6 +76,7 @@ NOT_NEGATIVE = (
     "training.{learner}.warmup_update",
     "training.{learner}.kl_beta",
     "training.{learner}.importance_cap",
+    "training.{learner}.lora_rank",
     "evaluation.num_task",
     "evaluation.temperature",
     "cluster.num_learner",

@@ -27,6 +27,7 @@ from rlanything.engines.request import response_limit
 from rlanything.engines.sampling import sample, uniform
 from rlanything.engines.scheduler import Request, Scheduler, Sequence
 from rlanything.engines.watchdog import Watchdog
+from rlanything.lora import with_base
 from rlanything.precision import torch_dtype
 
 GIB = 2**30
@@ -57,6 +58,8 @@ class TransformersEngine:
         text = self.model.config.get_text_config()
         _check_supported(text, self.max_model_len)
         self.eos_ids = frozenset(_ids(text.eos_token_id) + _ids(self.model.generation_config.eos_token_id))
+        self._files: dict[str, torch.Tensor] = {}
+        self._adapters: dict[str, torch.Tensor] = {}
         self._seeds = np.random.default_rng(seed)
         self._stats = EngineStats()
         self._error: Exception | None = None
@@ -99,8 +102,9 @@ class TransformersEngine:
         self._require_idle("load_weights")
         own = self._weights()
         missing = set(own)
+        weights, self._adapters = with_base(tensors, self._base)
         with torch.no_grad():
-            for name, tensor in tensors:
+            for name, tensor in weights:
                 if name == LM_HEAD and name not in own:  # tied: the embedding brings it
                     continue
                 if name not in own or own[name].shape != tensor.shape:
@@ -113,9 +117,14 @@ class TransformersEngine:
         self._scheduler.pool.clear()
         self.version = version
 
+    def _base(self) -> Iterable[tuple[str, torch.Tensor]]:
+        """The weights before the first adapters, which are those of the files."""
+        self._files = self._files or {name: weight.clone() for name, weight in self._weights().items()}
+        return self._files.items()
+
     def checksum(self) -> str:
-        """See `rlanything.checksum`; taken over the live weights."""
-        return checksum(self._weights().items(), self.dtype)
+        """See `rlanything.checksum`; taken over the live weights, or the adapters as they came."""
+        return checksum((self._adapters or self._weights()).items(), self.dtype)
 
     def sleep(self) -> None:
         """Free the KV cache and forget its content."""

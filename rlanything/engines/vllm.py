@@ -52,6 +52,7 @@ from rlanything.engines.pump import Pump  # noqa: E402
 from rlanything.engines.request import response_limit  # noqa: E402
 from rlanything.engines.sampling import mix  # noqa: E402
 from rlanything.engines.watchdog import Watchdog  # noqa: E402
+from rlanything.lora import with_base  # noqa: E402
 from rlanything.precision import torch_dtype  # noqa: E402
 
 GIB = 2**30
@@ -70,8 +71,10 @@ class WorkerExtension:
     vllm_config: Any
 
     def rlanything_load(self, tensors: list[tuple[str, torch.Tensor]]) -> str:
-        """Replace all weights in place; returns their digest."""
-        self.model_runner.reload_weights(weights_iterator=iter(tensors))
+        """Replace all weights in place, by those of the files and adapters where these are given; returns the digest of
+        what was given."""
+        weights, _ = with_base(tensors, self.rlanything_files)
+        self.model_runner.reload_weights(weights_iterator=iter(weights))
         config = self.vllm_config.model_config
         if config.hf_text_config.tie_word_embeddings:
             # The head has no weights of its own to load, so vLLM 0.32 leaves its prepacked copy (CPU) stale.
@@ -81,9 +84,15 @@ class WorkerExtension:
 
     def rlanything_initial_checksum(self) -> str:
         """Digest of the weights that the engine started with, read once more from the model's files."""
+        return checksum(self.rlanything_files(), self.vllm_config.model_config.dtype)
+
+    def rlanything_files(self) -> Iterable[tuple[str, torch.Tensor]]:
+        """(Hugging Face name, tensor) of every weight in the model's files."""
         loader: Any = get_model_loader(self.vllm_config.load_config)
-        weights = loader.get_all_weights(self.vllm_config.model_config, self.model_runner.get_model())
-        return checksum(weights, self.vllm_config.model_config.dtype)
+        weights: Iterable[tuple[str, torch.Tensor]] = loader.get_all_weights(
+            self.vllm_config.model_config, self.model_runner.get_model()
+        )
+        return weights
 
 
 class VLLMEngine:

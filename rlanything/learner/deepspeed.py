@@ -25,11 +25,13 @@ from transformers import AutoTokenizer
 
 from rlanything.checksum import checksum
 from rlanything.config import LearnerConfig, ModelConfig
+from rlanything.learner.adapters import adapters, add_adapters, frozen, without_adapters
 from rlanything.learner.distributed import engine_config, start_deepspeed
 from rlanything.learner.loss import TokenBatch, policy_loss, supervised_loss
 from rlanything.learner.model import FLEX_BLOCK, LearnerError, TreeModel
 from rlanything.learner.packing import MicroBatch, build_trees, pack, packing_ratio, split_minibatches
 from rlanything.learner.state import ShardedState
+from rlanything.lora import merged
 from rlanything.precision import torch_dtype
 from rlanything.types import Sample
 
@@ -102,12 +104,16 @@ class Learner:
         self.device = torch.device(deepspeed.get_accelerator().current_device_name())
         self.tokenizer = AutoTokenizer.from_pretrained(model.path, trust_remote_code=model.trust_remote_code)
         dtype = torch_dtype(config.dtype, self.device.type != "cpu")
-        self.model = TreeModel(model, dtype, self.device, entropy_gradient=config.entropy_bonus != 0)
+        self.model = TreeModel(model, dtype, self.device, config.entropy_bonus != 0, frozen=config.lora_rank > 0)
+        if config.lora_rank:
+            add_adapters(self.model.lm, config.lora_rank, config.lora_alpha, seed)
         self.model.to(self.device).train()
         if config.gradient_checkpointing:
             self.model.lm.gradient_checkpointing_enable({"use_reentrant": False})
         self._reference: Any = None
-        if config.kl_beta and config.kl_reference == "initial":
+        if config.kl_beta and config.kl_reference == "initial" and config.lora_rank:
+            self._reference = self._frozen
+        elif config.kl_beta and config.kl_reference == "initial":
             # Float32 like the trained model, so that before the first update the KL is 0 and not rounding noise.
             self._reference = TreeModel(model, dtype, self.device, entropy_gradient=False).to(self.device)
             self._reference.requires_grad_(False)
@@ -115,10 +121,10 @@ class Learner:
                 zero = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}}
                 self._reference, *_ = deepspeed.initialize(model=self._reference, config=zero, dist_init_required=False)
         self._bad_gradient = torch.zeros((), device=self.device)
-        for parameter in self.model.parameters():
+        params = [p for p in self.model.parameters() if p.requires_grad]
+        for parameter in params:
             parameter.register_hook(self._watch_gradient)
         self._options = {"lr": config.lr, "betas": tuple(config.betas), "weight_decay": config.weight_decay}
-        params = list(self.model.parameters())
         optimizer = (
             torch.optim.AdamW(params, **self._options)  # type: ignore[arg-type]
             if config.zero_stage
@@ -205,6 +211,11 @@ class Learner:
     def _logprobs(self, model: Callable[[MicroBatch, float], tuple[Tensor, Tensor]], batch: MicroBatch) -> Tensor:
         return model(batch, self.temperature)[0]
 
+    def _frozen(self, batch: MicroBatch, temperature: float) -> tuple[Tensor, Tensor]:
+        with without_adapters(self.model.lm):
+            found: tuple[Tensor, Tensor] = self.engine(batch, temperature)
+        return found
+
     def _train(self, minibatches: list[list[_Micro]], objective: Objective) -> dict[str, float]:
         start = time.perf_counter()
         updates = [self._step(m, objective) for _ in range(self.config.num_epoch) for m in minibatches]
@@ -257,13 +268,28 @@ class Learner:
         self._bad_gradient += (~grad.sum().isfinite()).float()
 
     def weights(self, dtype: torch.dtype = torch.float32) -> Iterator[tuple[str, Tensor]]:
-        """(Hugging Face name, tensor) of every weight; tied ones once. Valid until the next update.
+        """(Hugging Face name, tensor) of every weight, tied ones once, or of the adapters alone where those train
+        (`rlanything.lora`). Valid until the next update.
 
         With several ranks every rank must take them all, for ZeRO-3 gathers each from all ranks.
         """
-        for name, parameter in self.model.lm.named_parameters():
+        lm = self.model.lm
+        named = adapters(lm) if self.config.lora_rank else ((name, p, 1.0) for name, p in lm.named_parameters())
+        for name, parameter, scale in named:
             with self._gathered([parameter], enabled=self.config.zero_stage == 3):
-                yield name, parameter.detach().to(dtype)
+                yield name, (parameter.detach() * scale if scale != 1 else parameter.detach()).to(dtype)
+
+    def _merged(self) -> Iterator[tuple[str, Tensor]]:
+        """All weights as a model without adapters has them, float32."""
+        if not self.config.lora_rank:
+            return self.weights()
+        trained = [(name, tensor.clone()) for name, tensor in self.weights()]
+        return merged(self._own(), trained)
+
+    def _own(self) -> Iterator[tuple[str, Tensor]]:
+        for name, parameter in frozen(self.model.lm):
+            with self._gathered([parameter], enabled=self.config.zero_stage == 3):
+                yield name, parameter.detach().float()
 
     def checksum(self, dtype: torch.dtype) -> str:
         """A digest of the weights as an engine of `dtype` holds them."""
@@ -299,8 +325,9 @@ class Learner:
         return ShardedState(self.engine, self.model.lm, self.config.zero_stage, self.rank, self.world)
 
     def export(self, folder: Path) -> None:
-        """Write model (float32) and tokenizer in Hugging Face format; the folder appears by rename or is replaced."""
-        state = {name: tensor.to("cpu", copy=True) for name, tensor in self.weights()}
+        """Write model (float32, adapters merged) and tokenizer in Hugging Face format; the folder appears by rename or
+        is replaced."""
+        state = {name: tensor.to("cpu", copy=True) for name, tensor in self._merged()}
         if self.rank == 0:
             part = folder.with_name(folder.name + ".part")
             shutil.rmtree(part, ignore_errors=True)
@@ -313,5 +340,5 @@ class Learner:
     def close(self) -> None:
         """Release the engine's memory."""
         self.engine.destroy()
-        if self.config.zero_stage == 3 and self._reference is not None:
+        if self.config.zero_stage == 3 and hasattr(self._reference, "destroy"):
             self._reference.destroy()

@@ -96,15 +96,22 @@ def dense_mask(ends: Tensor, dtype: torch.dtype) -> Tensor:
 class TreeModel(nn.Module):
     """`model(batch, temperature)` gives log-probabilities and entropies [E] of the batch's entries, in float32.
 
-    The weights are float32; `dtype` is that of the forward pass (autocast). The dropout of a model's config is
-    switched off, for the engine that sampled has none.
+    The weights are float32, or of `dtype` where they are `frozen` (for adapters); `dtype` is that of the forward pass
+    (autocast). The dropout of a model's config is switched off, for the engine that sampled has none.
     """
 
-    def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device, entropy_gradient: bool) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        dtype: torch.dtype,
+        device: torch.device,
+        entropy_gradient: bool,
+        frozen: bool = False,
+    ) -> None:
         super().__init__()
         self.lm = AutoModelForCausalLM.from_pretrained(
             config.path,
-            dtype=torch.float32,
+            dtype=dtype if frozen else torch.float32,
             trust_remote_code=config.trust_remote_code,
             attention_dropout=0.0,
             attn_implementation="flex_attention" if device.type == "cuda" else "rlanything_tree",

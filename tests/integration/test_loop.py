@@ -87,6 +87,23 @@ def test_two_steps_then_two_resumed_equal_four_bit_for_bit(whole, world, tmp_pat
     assert figures(tmp_path / "run") == figures(whole)
 
 
+def test_adapters_train_travel_and_resume_in_the_loop(world, tmp_path):
+    config = small_config(world.games, world.model, tmp_path, "lora")
+    config.training.policy.lora_rank = config.training.reward.lora_rank = 4
+    config.training.policy.kl_beta = 0.1
+    config.experiment.total_step = 1
+    train(config)
+    config.experiment.total_step = 2
+    train(config)
+    records = [r for r in read_jsonl(tmp_path / "lora/metrics.jsonl") if r["phase"] == "train"]
+    assert [r["step"] for r in records] == [1, 2]
+    assert all(r["policy/logprob_abs_diff"] < 1e-3 and r["reward/logprob_abs_diff"] < 1e-3 for r in records)
+    start = load_file(world.model / "model.safetensors")
+    exported = load_file(tmp_path / "lora/checkpoints/step_000002/policy/hf/model.safetensors")
+    moved = {name for name, tensor in start.items() if not torch.equal(tensor, exported[name])}
+    assert set(exported) == set(start) and moved and all("proj" in name for name in moved)
+
+
 def test_a_judge_in_a_process_of_its_own_repeats_bit_for_bit(world, tmp_path):
     runs = []
     for name in ("first", "second"):

@@ -120,6 +120,21 @@ def test_new_weights_show_in_the_logprobs_of_a_tied_model(engine: Engine, model:
     assert engine.checksum() == checksum(model.named_parameters(), torch.float32)
 
 
+def test_adapters_are_added_to_the_files_weights_and_replaced(engine: Engine, model: PreTrainedModel) -> None:
+    files = engine.checksum()
+    name = "model.layers.0.self_attn.q_proj"
+    out, width = model.get_parameter(f"{name}.weight").shape
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        adapters = [(f"{name}.lora_A", torch.randn(4, width)), (f"{name}.lora_B", 0.1 * torch.randn(out, 4))]
+        engine.load_weights(9, adapters)
+        assert engine.checksum() == checksum(adapters, torch.float32) != files
+    with torch.no_grad():
+        model.get_parameter(f"{name}.weight").add_(adapters[1][1] @ adapters[0][1])
+    batch = prompts(40, 41)
+    assert_logprobs(model, batch, generate(engine, batch))
+
+
 def test_the_next_turn_reuses_the_cached_prefix(engine: Engine, model: PreTrainedModel) -> None:
     [prompt] = prompts(100)
     [[first]] = generate(engine, [prompt])

@@ -1,0 +1,108 @@
+"""LoRA: the adapters alone train, travel and are saved; learner, engine and export mean the same model by them."""
+
+import asyncio
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+from rlanything.config import EngineConfig, LearnerConfig, ModelConfig
+from rlanything.engines.base import SamplingParams
+from rlanything.engines.transformers import TransformersEngine
+from rlanything.learner.deepspeed import Learner
+from rlanything.learner.packing import build_trees, pack
+from rlanything.lora import AdapterError, merged
+from rlanything.types import Sample
+
+
+@pytest.fixture
+def make_learner(model_folder):
+    """make_learner(**LearnerConfig keys): with adapters of rank 4; closed at the test's end."""
+    made = []
+
+    def make(seed=0, **keys):
+        settings = {"lr": 2e-2, "num_update": 1, "kl_beta": 0.0, "dtype": "float32", "lora_rank": 4} | keys
+        made.append(Learner(ModelConfig(str(model_folder["qwen2"])), LearnerConfig(**settings), 100, seed=seed))
+        return made[-1]
+
+    yield make
+    for learner in made:
+        learner.close()
+
+
+def samples(seed, num=8):
+    rng = np.random.default_rng(seed)
+    made = []
+    for i in range(num):
+        n = int(rng.integers(6, 30))
+        mask = np.r_[np.zeros(4), np.ones(n - 4)]
+        made.append(Sample(rng.integers(3, 64, n), mask, rng.normal(size=n) * mask, -4 * mask, key=str(i)))
+    return made
+
+
+def own_weights(learner):
+    return {name: tensor.clone() for name, tensor in learner._own()}  # gathered, where ZeRO-3 has them in parts
+
+
+@pytest.mark.parametrize("keys", [{}, {"zero_stage": 3}, {"dtype": "bfloat16"}], ids=str)
+def test_only_the_adapters_learn(make_learner, keys):
+    learner = make_learner(**keys)
+    before = own_weights(learner)
+    losses = [learner.update_supervised(samples(0))["loss"] for _ in range(12)]
+    assert losses[-1] < losses[0] - 0.3
+    assert all(torch.equal(p, before[name]) for name, p in own_weights(learner).items())
+
+
+def test_the_frozen_model_is_the_reference_of_the_kl(make_learner):
+    learner = make_learner(kl_beta=0.1)
+    first, second = (learner.update(samples(step)) for step in range(2))
+    assert first["kl_reference"] == 0 and second["kl_reference"] > 0
+    assert all(p.requires_grad for name, p in learner.model.lm.named_parameters() if "lora_" in name)
+
+
+@pytest.mark.parametrize("zero_stage", [0, 3])
+def test_save_and_load_continue_bit_for_bit(make_learner, tmp_path, zero_stage):
+    learner = make_learner(zero_stage=zero_stage)
+    learner.update(samples(0))
+    learner.save(tmp_path / "state")
+    files = [load_file(file) for file in (tmp_path / "state").glob("*.safetensors")]
+    assert all("lora_" in name for file in files for name in file)
+    resumed = make_learner(zero_stage=zero_stage, seed=9)
+    resumed.load(tmp_path / "state")
+    for one in (learner, resumed):
+        one.update(samples(1))
+    assert learner.checksum(torch.float32) == resumed.checksum(torch.float32)
+
+
+def test_engine_export_and_learner_mean_the_same_model(make_learner, model_folder, tmp_path):
+    learner = make_learner()
+    for step in range(3):
+        learner.update(samples(step))
+    engine = TransformersEngine(
+        model_folder["qwen2"], EngineConfig("transformers", "float32", max_model_len=256, kv_cache_gb=0.01), tmp_path
+    )
+    for version in (1, 2):  # the second time must not add them to the first
+        engine.load_weights(version, learner.weights(torch.float32))
+    assert engine.checksum() == learner.checksum(torch.float32)
+    learner.export(tmp_path / "model")
+    exported = AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype=torch.float32)
+    for name, parameter in exported.named_parameters():
+        torch.testing.assert_close(engine.model.get_parameter(name), parameter, rtol=0, atol=1e-6)
+
+    prompt = [5, 6, 7, 8]
+    [completion] = asyncio.run(engine.generate(prompt, SamplingParams(seed=0, max_tokens=12)))
+    ids, mask = np.array(prompt + completion.token_ids), np.r_[np.zeros(4), np.ones(len(completion.token_ids))]
+    (batch,) = pack(build_trees([Sample(ids, mask, mask, mask)], 1000), 1000)
+    with torch.no_grad():
+        found = learner.model(batch, 1.0)[0]
+    assert found.numpy() == pytest.approx(completion.logprobs, abs=2e-5)
+
+
+def test_adapters_of_another_model_are_refused():
+    adapters = [("layer.lora_A", torch.ones(2, 3)), ("layer.lora_B", torch.ones(4, 2))]
+    [(_, weight)] = merged([("layer.weight", torch.zeros(4, 3))], adapters)
+    assert torch.equal(weight, torch.full((4, 3), 2.0))
+    with pytest.raises(AdapterError, match="layer.lora_A"):
+        list(merged([("other.weight", torch.zeros(4, 3))], adapters))
