@@ -76,6 +76,7 @@ class Loop:
             await self.ahead  # weights change only while nobody asks for tokens
         else:
             self.ahead = None
+            system.serving.sleep()  # where engines and learners share accelerators, these are the learners' now
             updates = self.update(trained)
         system.sync_weights(step)
 
@@ -154,9 +155,11 @@ class Loop:
         """Write a checkpoint: models, optimizers, schedules, RNGs, pool."""
         with self.progress.phase("checkpoint"):
             state = {"pool": self.pool_state if self.ahead else self.pool.state_dict()}
+            self.system.serving.sleep()
             checkpoint.save(
                 self.folder.checkpoints, self.step, self.system.learners, state, self.config.experiment.keep_checkpoint
             )
+            self.system.serving.wake()
         write_report(self.folder)
 
     def restore(self) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from rlanything.cluster.placement import place
+from rlanything.cluster.placement import needs_cluster, place
 from rlanything.config import Config, ConfigError, LearnerConfig, ModelConfig
 from rlanything.precision import resolve_dtype
 from rlanything.rules import training_roles
@@ -97,8 +97,19 @@ def device_gib(config: Config, sizes: dict[str, ModelSize]) -> dict[tuple[int, i
 
 
 def check_memory(config: Config, needs: dict[tuple[int, int], dict[str, float]]) -> str:
-    """The fullest accelerator in a line. Raises ConfigError naming its largest part where it cannot fit."""
-    (node, device), parts = max(needs.items(), key=lambda item: sum(item[1].values()))
+    """The fullest accelerator in a line. Raises ConfigError naming its largest part where it cannot fit.
+
+    Accelerators of a cluster that engines and learners share are handed over: the engines together, or one learner.
+    """
+
+    def turns(parts: dict[str, float]) -> list[dict[str, float]]:
+        """Parts that are there at the same time."""
+        engines = {name: gib for name, gib in parts.items() if name.endswith("engine")}
+        learners = [{name: gib} for name, gib in parts.items() if not name.endswith("engine")]
+        return [engines, *learners] if engines and learners and needs_cluster(config) else [parts]
+
+    found = [(where, parts) for where, all_parts in needs.items() for parts in turns(all_parts)]
+    (node, device), parts = max(found, key=lambda item: sum(item[1].values()))
     total, limit = sum(parts.values()), config.experiment.device_memory_gb
     told = " + ".join(f"{name} {gib:.1f}" for name, gib in parts.items())
     line = f"the fullest accelerator (node {node}, number {device}): {told} = {total:.1f} of {limit:g} GiB"

@@ -138,6 +138,7 @@ def validate(config: Config) -> None:
     _check_contexts(config)
     _check_processes(config)
     _check_accelerator(config)
+    _check_sharing(config)
 
 
 def _check_bands(config: Config) -> None:
@@ -207,6 +208,23 @@ def _check_accelerator(config: Config) -> None:
             f"engine.*.gpu_memory_utilization: {' + '.join(f'{s:g}' for s in shares)} of one accelerator; expected "
             "less than 1 together, with room for the learners (such as 0.2 each)"
         )
+
+
+def _check_sharing(config: Config) -> None:
+    experiment = config.experiment
+    if config.cluster.placement != "colocated" or experiment.num_node * experiment.num_device < 2:
+        return
+    if config.rollout.max_staleness:
+        raise ConfigError(
+            "rollout.max_staleness=1: accelerators that engines and learners share cannot do both at once; use "
+            "cluster.placement=split"
+        )
+    for learner in (role for role in training_roles(config) if role in LEARNERS):
+        if getattr(config.training, learner).zero_stage == 0:
+            raise ConfigError(
+                f"training.{learner}.zero_stage=0: cluster.placement=colocated hands accelerators over between engines "
+                "and learners, which DeepSpeed can at stages 1 to 3; raise it, or use cluster.placement=split"
+            )
 
 
 def _check_contexts(config: Config) -> None:

@@ -77,10 +77,26 @@ class Serving:
             else Collector(self.domain, self.models["policy"], self.models.get("reward"), config.reward)
         )
         self._counted: dict[str, EngineStats] = {}
+        self._shares_devices = cluster is not None and cluster.placement.shares_devices
+        self._asleep = False
 
     def _chat_model(self, role: str, folder: RunFolder) -> ChatModel:
         model, engine = getattr(self.config.model, role), getattr(self.config.engine, role)
         return start_chat_model(model, engine, self.config.experiment.seed, folder.logs / f"engine_{role}.log")
+
+    def sleep(self) -> None:
+        """Give the memory of engines that share devices with learners to these; nothing where they do not."""
+        if self._shares_devices and not self._asleep:
+            self._asleep = True
+            for model in self.models.values():
+                model.engine.sleep()
+
+    def wake(self) -> None:
+        """Undo `sleep`. The learners must have let go of their memory."""
+        if self._asleep:
+            self._asleep = False
+            for model in self.models.values():
+                model.engine.wake()
 
     async def collect(self, batch: Batch, on_end: Callable[[], None]) -> list[Group]:
         """See `Collector.collect`."""

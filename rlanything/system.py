@@ -35,6 +35,7 @@ class System:
         splits = (config.dataset.train_split, *config.evaluation.splits)
         self.serving = Serving(config, folder, roles, splits, self.cluster)
         self._closing.callback(self.serving.close)
+        self.serving.sleep()  # until the learners are made, and have weights for them
         self.learners = {"policy": self._learner("policy", folder, config.rollout.temperature)}
         if "reward" in roles:
             self.learners["reward"] = self._learner("reward", folder, config.reward.temperature)
@@ -50,10 +51,14 @@ class System:
         return tasks
 
     def sync_weights(self, version: int) -> None:
-        """Put the learners' weights into the engines, in place, and compare checksums on both sides."""
+        """Wake the engines, put the learners' weights into them, in place, and compare checksums on both sides."""
+        engines = {role: self.serving.models[role].engine for role in self.learners}
+        # A cluster's learners stage them all, on the host, before an engine takes back its memory.
+        weights = {role: learner.weights(engines[role].dtype) for role, learner in self.learners.items()}
+        self.serving.wake()
         for role, learner in self.learners.items():
-            engine = self.serving.models[role].engine
-            engine.load_weights(version, learner.weights(engine.dtype))
+            engine = engines[role]
+            engine.load_weights(version, weights[role])
             ours, theirs = learner.checksum(engine.dtype), engine.checksum()
             if ours != theirs:
                 raise RunError(

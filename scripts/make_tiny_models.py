@@ -150,6 +150,38 @@ def compose_names(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, s
                 embedding[token] = kind
 
 
+def make_small_world(root: Path) -> tuple[Path, Path]:
+    """For tests and benchmarks: folders of games (24 to train on, 6 of each evaluation split) and of a Qwen3 of 0.2M
+    parameters that has seen enough demonstrations of all roles to write actions, scores and proposals in their form.
+    """
+    # Imported here: who only makes a model need not wait for DeepSpeed.
+    from rlanything.chat import Chat
+    from rlanything.config import LearnerConfig, ModelConfig
+    from rlanything.domains.alfworld.export import write_packed
+    from rlanything.domains.alfworld.generator import generate_games
+    from rlanything.learner.deepspeed import Learner
+    from rlanything.sft import encode
+
+    games, model = root / "games", root / "model"
+    for split, count in (("train", 24), ("eval_in_distribution", 6), ("eval_out_of_distribution", 6)):
+        write_packed(games / f"{split}.jsonl.xz", generate_games(split, count, seed=3))
+    domain = AlfworldDomain(DatasetConfig(path=str(games), prompt="compact", show_actions="here"), "tiny", max_step=20)
+    tokenizer = make_tokenizer(domain, 1024, {"policy": 60, "reward": 20, "rewriter": 30})
+    make_model(tokenizer, hidden=64, layers=2, seed=0).save_pretrained(root / "untrained")
+    tokenizer.save_pretrained(root / "untrained")
+    chat = Chat(ModelConfig(str(root / "untrained")))
+    config = LearnerConfig(lr=1e-2, num_update=1, dtype="float32", micro_batch_tokens=2048)
+    learner = Learner(ModelConfig(str(root / "untrained")), config, 0, log_path=root / "learner.log")
+    # An answer of the judge is three tokens, and the answers to one episode share its transcript: many cost little.
+    shares = (("policy", 8), ("reward", 32), ("rewriter", 8))
+    streams = [(domain.demonstrations(role, "train", 0), share) for role, share in shares]
+    for _ in range(90):
+        learner.update_supervised([encode(chat, c) for s, share in streams for c in islice(s, share)])
+    learner.export(model)
+    learner.close()
+    return games, model
+
+
 def main() -> None:
     """Write <out>: one folder, model and tokenizer together."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -37,6 +37,11 @@ def test_every_shipped_yaml_loads(file):
         ("foo=1", "foo .*known keys there: .*adaptation"),
         ("engine.policy.kind=tgi", "engine.policy.kind: found 'tgi', expected one of vllm, transformers"),
         ("rollout.top_p=0.9", "allow_biased_sampling"),
+        (
+            "experiment.num_device=2",
+            "training.policy.zero_stage=0: cluster.placement=colocated hands accelerators over",
+        ),
+        ("training.policy.lora_rank=-1", "training.policy.lora_rank: found -1, expected a number of at least 0"),
         ("reward.num_evaluation=0", "reward.step_weight=1.0: needs evaluations"),
         ("reward.step_discount=0.8", "reward.step_discount=0.8: .* unless reward.advantage=separate .found step_index"),
         ("reward.negative_weight=-1", "reward.negative_weight: found -1.0, expected a number of at least 0"),

@@ -6,7 +6,7 @@ import pytest
 
 from rlanything.config import ConfigError, LearnerConfig, ModelConfig
 from rlanything.load import load_config
-from rlanything.plan import learner_bytes, model_size
+from rlanything.plan import check_memory, learner_bytes, model_size
 from rlanything.train import train
 
 ROOT = Path(__file__).parents[1]
@@ -33,6 +33,19 @@ def test_a_learners_bytes_a_parameter():
     assert of(offload=True) == 4 + 2 + 4
     assert of(kl_beta=0.01) - of() == 4  # the frozen reference, float32
     assert of(kl_beta=0.01, zero_stage=3) == (4 + 2 + 4 + 8 + 4) / 4
+
+
+def test_shared_accelerators_hold_the_engines_or_one_learner_at_a_time():
+    config = load_config([f"config={ROOT}/configs/alfworld_rl.yaml", "experiment.device_memory_gb=20"])
+    parts = {"policy engine": 12.0, "reward engine": 6.0, "policy learner": 15.0, "reward learner": 19.0}
+    assert "reward learner 19.0 = 19.0 of 20 GiB" in check_memory(config, {(0, 0): parts})
+    with pytest.raises(ConfigError, match="policy engine 12.0 . reward engine 9.0 = 21.0 of 20 GiB: the policy engine"):
+        check_memory(config, {(0, 0): parts | {"reward engine": 9.0}})
+    config.experiment.num_node = config.experiment.num_device = 1
+    for role in ("policy", "reward", "rewriter"):
+        getattr(config.engine, role).num_replica = 1
+    with pytest.raises(ConfigError, match="= 52.0 of 20 GiB"):  # one process has all of it at once
+        check_memory(config, {(0, 0): parts})
 
 
 def test_a_model_whose_size_nobody_tells_is_named():

@@ -48,7 +48,7 @@ class Cluster:
         """A role's learner on all ranks."""
         if self._learners is None:
             log = self.folder.logs.absolute() / "learners.log"
-            self._learners = LearnerGroup(self.runtime, self.placement.learners, log)
+            self._learners = LearnerGroup(self.runtime, self.placement.learners, log, self.placement.shares_devices)
         model, training = getattr(self.config.model, role), getattr(self.config.training, role)
         return self._learners.learner(role, model, training, total_update, temperature, self.config.experiment.seed)
 

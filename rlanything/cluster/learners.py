@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,9 @@ from rlanything.types import Sample
 class LearnerRank:
     """A Ray actor: one rank of every learner. All ranks are called alike, in the same order."""
 
-    def __init__(self, rank: int, world: int, log_path: Path) -> None:
+    def __init__(self, rank: int, world: int, log_path: Path, shares_device: bool) -> None:
         self.rank, self.world, self.log_path = rank, world, log_path.with_stem(f"{log_path.stem}_{rank}")
+        self.shares_device = shares_device
         self.learners: dict[str, Any] = {}
 
     def address(self) -> tuple[str, int]:
@@ -55,14 +57,30 @@ class LearnerRank:
         from rlanything.learner.deepspeed import Learner
 
         self.learners[role] = Learner(model, config, total_update, temperature, seed, self.log_path)
+        if self.shares_device:
+            self.learners[role].offload()
 
     def call(self, role: str, method: str, *args: Any) -> Any:
         """What a learner's method returns."""
-        return getattr(self.learners[role], method)(*args)
+        with self._on_device(role) as learner:
+            return getattr(learner, method)(*args)
 
     def stage(self, role: str, dtype: torch.dtype) -> StagedWeights:
         """The weights for the engines, which rank 0 alone puts into the object store."""
-        return stage(self.learners[role].weights(dtype), keep=self.rank == 0)
+        with self._on_device(role) as learner:
+            return stage(learner.weights(dtype), keep=self.rank == 0)
+
+    @contextmanager
+    def _on_device(self, role: str) -> Iterator[Any]:
+        """A learner, which has the accelerator's memory meanwhile; where that is shared, only meanwhile."""
+        learner = self.learners[role]
+        if self.shares_device:
+            learner.reload()
+        try:
+            yield learner
+        finally:
+            if self.shares_device:
+                learner.offload()
 
 
 def _interface(address: str) -> str:
@@ -74,8 +92,11 @@ def _interface(address: str) -> str:
 class LearnerGroup:
     """All ranks."""
 
-    def __init__(self, runtime: Runtime, slots: Sequence[Slot], log_path: Path) -> None:
-        self.ranks = [runtime.start(LearnerRank, slot, rank, len(slots), log_path) for rank, slot in enumerate(slots)]
+    def __init__(self, runtime: Runtime, slots: Sequence[Slot], log_path: Path, shares_device: bool) -> None:
+        self.ranks = [
+            runtime.start(LearnerRank, slot, rank, len(slots), log_path, shares_device)
+            for rank, slot in enumerate(slots)
+        ]
         [(host, port)] = result([self.ranks[0].address.remote()], "learner rank 0")
         self.call("join", host, port)
 

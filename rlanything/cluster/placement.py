@@ -30,6 +30,12 @@ class Placement:
     learners: list[Slot]
     hosts: list[Slot]
 
+    @property
+    def shares_devices(self) -> bool:
+        """Whether an accelerator has engines and learners both: one of them at a time then has its memory."""
+        used = {(slot.node, device) for slots in self.engines.values() for slot in slots for device in slot.devices}
+        return any((slot.node, device) in used for slot in self.learners for device in slot.devices)
+
 
 def needs_cluster(config: Config) -> bool:
     """Whether one process with one device is not enough."""

@@ -321,6 +321,37 @@ class Learner:
         self._state().load(folder, state["num_updates"])
         self._rng.bit_generator.state, self.num_updates = state["rng"], state["num_updates"]
 
+    def offload(self) -> None:
+        """Move weights and optimizer to the host, so that an engine can have the accelerator. ZeRO 1 to 3."""
+        from deepspeed.runtime.zero.offload_config import OffloadStateTypeEnum as State
+
+        on_gpu = self.device.type == "cuda"
+        if self.config.zero_stage == 3:  # there DeepSpeed moves the rest of its own FusedAdam alone
+            self.engine.offload_states(
+                [State.lp_params, State.lp_grads, State.contiguous_grad_buffer], pin_memory=on_gpu
+            )
+            self._state().move("cpu")
+        else:
+            self.engine.offload_states(pin_memory=on_gpu)
+        self._move_frozen("cpu")
+        if on_gpu:
+            torch.cuda.empty_cache()
+
+    def reload(self) -> None:
+        """Undo `offload`."""
+        self.engine.reload_states()
+        if self.config.zero_stage == 3:
+            self._state().move(self.device)
+        self._move_frozen(self.device)
+
+    def _move_frozen(self, device: torch.device | str) -> None:
+        """What DeepSpeed does not move: it has no optimizer. With ZeRO-3 it is in parts, which stay."""
+        if self.config.zero_stage < 3:
+            reference = self._reference.parameters() if isinstance(self._reference, TreeModel) else ()
+            for parameter in (*self.model.parameters(), *reference):
+                if not parameter.requires_grad:
+                    parameter.data = parameter.data.to(device)
+
     def _state(self) -> ShardedState:
         return ShardedState(self.engine, self.model.lm, self.config.zero_stage, self.rank, self.world)
 

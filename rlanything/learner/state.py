@@ -66,6 +66,15 @@ class ShardedState:
                 elif self.stage == 3:  # and here this rank's part, padded at the end
                     parameter.ds_tensor[: views["weight"].numel()].copy_(views["weight"])  # type: ignore[attr-defined]
 
+    def move(self, device: torch.device | str) -> None:
+        """Put ZeRO-3's float32 weights and moments there."""
+        for flat in self.zero.fp32_partitioned_groups_flat:
+            flat.data = flat.data.to(device)
+            moments = self.adam.state.get(flat, {})
+            for kind in KINDS[1:]:
+                if kind in moments:
+                    moments[kind].data = moments[kind].data.to(device)
+
     def _held(self, parameter: Any) -> tuple[int, dict[str, Tensor]]:
         """Where this rank's piece of a parameter starts, and views of its weights and moments, flat. None: no views."""
         if self.stage == 0:

@@ -24,6 +24,15 @@ def test_one_process_is_enough_for_one_device():
     assert needs_cluster(config(1, 0, num_learner=2))
 
 
+@pytest.mark.parametrize(
+    ("placement", "devices", "shares"), [("colocated", 4, True), ("split", 4, False), ("colocated", 0, False)]
+)
+def test_engines_and_learners_share_accelerators_where_they_are_colocated(placement, devices, shares):
+    made = config(1, devices, placement=placement)
+    assert place(made, ROLES).shares_devices == shares
+    assert not place(made, ROLES, learns=False).shares_devices
+
+
 def test_colocated_engines_share_no_accelerator_and_learners_have_all():
     made = config(2, 4, (4, 1, 1))
     made.engine.reward.tensor_parallel_size = 2

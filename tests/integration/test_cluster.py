@@ -108,6 +108,22 @@ def test_a_run_with_staleness_that_is_stopped_plays_the_same_tasks_when_it_goes_
         assert played(tmp_path / "stopped", step)[0] == played(tmp_path / "whole", step)[0], step
 
 
+@pytest.mark.slow
+def test_engines_sleep_while_learners_have_what_they_share(world, three_nodes, tmp_path):
+    """On accelerators both would have the same; here the processes are only told so. An engine that sleeps refuses."""
+    config = spread_config(world.games, world.model, tmp_path, "run")
+    config.training.policy.lora_rank = 2
+    line = command(config, tmp_path)
+    shared = "from rlanything.cluster.placement import Placement; Placement.shares_devices = True"
+    code = f"import sys; sys.argv = sys.argv[1:]; {shared}; exec(open(sys.argv[0]).read())"
+    env = os.environ | {"RAY_ADDRESS": three_nodes}
+    done = subprocess.run([line[0], "-c", code, *line[1:]], capture_output=True, text=True, timeout=400, env=env)
+    assert done.returncode == 0, done.stderr
+    records = [r for r in read_jsonl(tmp_path / "run/metrics.jsonl") if r["phase"] == "train"]
+    assert [r["step"] for r in records] == [1, 2]
+    assert all(r["policy/logprob_abs_diff"] < 1e-3 and r["reward/logprob_abs_diff"] < 1e-3 for r in records)
+
+
 def test_nodes_that_do_not_join_are_told_with_what_there_is(world, three_nodes, tmp_path):
     config = spread_config(world.games, world.model, tmp_path, "run")
     config.experiment.num_node, config.cluster.join_timeout_s = 4, 2.0

@@ -103,6 +103,24 @@ def test_save_and_load_continue_bit_for_bit(make_learner, tmp_path, zero_stage):
     assert learner.checksum(torch.bfloat16) == resumed.checksum(torch.bfloat16)
 
 
+@pytest.mark.parametrize(
+    "keys", [{"zero_stage": 1}, {"zero_stage": 2}, {"zero_stage": 3}, {"zero_stage": 2, "lora_rank": 2}]
+)
+def test_handing_over_the_accelerator_changes_nothing(make_learner, tmp_path, keys):
+    kept, handed = (make_learner(kl_beta=0.1, **keys) for _ in range(2))
+    handed.offload()
+    for step in range(2):
+        handed.reload()
+        assert kept.update(random_samples(step))["loss"] == handed.update(random_samples(step))["loss"]
+        handed.save(tmp_path / str(step))
+        handed.offload()
+    handed.reload()
+    assert kept.checksum(torch.float32) == handed.checksum(torch.float32)
+    resumed = make_learner(kl_beta=0.1, **keys)
+    resumed.load(tmp_path / "1")
+    assert resumed.checksum(torch.float32) == kept.checksum(torch.float32)
+
+
 def test_loading_a_folder_without_state_is_refused(make_learner, tmp_path):
     with pytest.raises(LearnerError, match="no learner state"):
         make_learner().load(tmp_path / "nothing")
