@@ -8,7 +8,7 @@ accelerators and grow with them. Strong: they stay. Engines have the recipe's sh
 the rest reward), but reward replicas of one accelerator: in pairs, 8 accelerators do not divide by these shares.
 
 What is simulated and what is left out: simulation.py.
-`Costs` are MEASURED on this code by --measure-driver (the defaults: two cores of an AMD EPYC that had other work too).
+`Costs` are MEASURED on this code by --measure-driver (the defaults: two cores of an AMD EPYC).
 `Hardware` is ASSUMED: data sheets where named, else guesses of the order. `Workload` is ASSUMED (ALFWorld, full
 prompts), its lengths drawn from a run with --rollouts 'runs/NAME/rollouts/step_*.parquet'. Trust what grows with what,
 not the seconds.
@@ -53,8 +53,8 @@ def print_table(weak: bool, args: argparse.Namespace, load: Workload, hardware: 
             if count <= args.max_episodes:
                 episodes = read_episodes(args.rollouts, count) if args.rollouts else draw_episodes(load, plan, count)
                 steps[num] = tasks, simulate(plan, episodes, load, hardware, costs)
-        for staleness in (0, 1):
-            seconds = {num: step.seconds(placement, staleness) for num, (_, step) in steps.items()}
+        for staleness in (0, 1) if placement == "split" else (0,):  # colocated, nothing can overlap
+            seconds = {num: step.seconds(staleness) for num, (_, step) in steps.items()}
             first = min(seconds)
             for num, (tasks, step) in steps.items():
                 whole, busy = seconds[num], step.busy_s

@@ -3,7 +3,7 @@
 Simulated: episodes as coroutines on hosts (one process a node, whose own work queues), each host's own routing, sticky
 replicas, m evaluations of a turn while its episode goes on, continuous batching; proposals. By formula: updates
 (ZeRO-3), weights, the driver's work and calls. Left out: KV cache limits, failures, cut-off responses, checkpoints,
-memory, prefixes that episodes share, jitter. Colocated, staleness 1: updates delay rollouts by all they take.
+memory, prefixes that episodes share, jitter.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ class Hardware:
 class Costs:
     """Measured, CPU seconds: see `measure_driver`. "Carried" is an id or a logprob in a Group."""
 
-    call_s: float = 3.5e-4  # driver: an actor call among many
-    latency_s: float = 9e-4  # an actor call's round trip, alone
-    wait_s: float = 3e-7  # driver: one look at one pending reference (`runtime.result` looks at all for each)
-    ask_s: float = 7.6e-4  # host: a call with a prompt
-    encode_s: float = 2e-6  # host: a token of a judge's prompt, which is encoded whole at every turn
-    pickle_s: float = 1.7e-8  # host: carried
-    unpickle_s: float = 5e-8  # driver: carried
-    record_s: float = 9e-8  # driver: carried; advantages, diagnostics, parquet
-    sample_s: float = 4e-8  # driver: a token of a Sample
-    tree_s: float = 2e-8  # every learner rank, for all of them: a token of a Sample, merged and packed
-    put_s: float = 1.3e-10  # learner rank 0, or driver: a byte into the object store
-    checksum_s: float = 1.6e-9  # learner rank 0, then engines: a byte of the weights
+    call_s: float = 3e-4  # driver: an actor call among many
+    latency_s: float = 7.5e-4  # an actor call's round trip, alone
+    wait_s: float = 2.7e-7  # driver: one look at one pending reference (`runtime.result` looks at all for each)
+    ask_s: float = 4.5e-4  # host: a call with a prompt
+    encode_s: float = 1.8e-6  # host: a token of a judge's prompt, which is encoded whole at every turn
+    pickle_s: float = 1.6e-8  # host: carried
+    unpickle_s: float = 4.8e-8  # driver: carried
+    record_s: float = 8e-8  # driver: carried; advantages, diagnostics, parquet
+    sample_s: float = 3.5e-8  # driver: a token of a Sample
+    tree_s: float = 1.9e-8  # every learner rank, for all of them: a token of a Sample, merged and packed
+    put_s: float = 1e-10  # learner rank 0, or driver: a byte into the object store
+    checksum_s: float = 1.6e-10  # learner rank 0, then engines: a byte of the weights
 
 
 @dataclass(frozen=True)
@@ -330,13 +330,11 @@ class Step:
     calls: int  # that the driver makes
     busy_s: dict[str, float]
     learn_s: float = 0.0
-    compute_s: float = 0.0  # of learn_s, on the learners' accelerators
     sync_s: float = 0.0
 
-    def seconds(self, placement: str, staleness: int) -> float:
+    def seconds(self, staleness: int) -> float:
         """The whole, as Loop.train_step orders it."""
-        shared_s = self.compute_s if placement == "colocated" else 0.0
-        both = max(self.collect_s + shared_s, self.learn_s) if staleness else self.collect_s + self.learn_s
+        both = max(self.collect_s, self.learn_s) if staleness else self.collect_s + self.learn_s
         return both + self.rewrite_s + self.sync_s + self.record_s
 
 
@@ -387,7 +385,6 @@ def simulate(config: Config, episodes: Sequence[Episode], load: Workload, hardwa
         spread = spread_s(SAMPLE_BYTES * tokens, placement.learners, hardware)
         step.learn_s += driver + spread + tokens * costs.tree_s + update
         step.sync_s += calls + sync_s(role, world, placement.engines[role], costs, hardware)
-        step.compute_s += update
         step.calls += 3 * world + 3 * len(replicas[role]) + 1  # stats too, and the board
         busy_s["learner"] += useful
         busy_s["driver"] += driver + calls

@@ -1,0 +1,97 @@
+"""How a step's time grows with its tasks, episodes, turns and engine replicas: all double twice, one at a time.
+
+    python benchmarks/scaling.py --repeat 3
+
+The real loop (tiny model, one thread, the small engine) runs two steps for every size; the second is measured. For
+each part of a step the exponent of seconds against tokens (each token of a trained tree once) is fitted by least
+squares in logarithms: 1 is linear. Episodes do not end early: the model is too small to win. For replicas, all
+processes of one machine, the exponent is that against their number: these share its cores, so that 0 is the best.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from omegaconf import OmegaConf
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from make_tiny_models import make_small_world  # noqa: E402
+
+from rlanything.config import Config, DatasetConfig, EngineConfig, ModelConfig  # noqa: E402
+from rlanything.runs.metrics import read_jsonl  # noqa: E402
+
+BASE = {"rollout.num_trial": 4, "rollout.num_rollout_per_trial": 4, "rollout.max_interaction_step": 5}
+REPLICAS = "engine.policy.num_replica"
+PARTS = ("rollout", "update policy", "update reward", "record")
+
+
+def small(games: Path, model: Path, output: Path) -> Config:
+    """A step of one process."""
+    config = Config(dataset=DatasetConfig(path=str(games), prompt="compact", show_actions="here"))
+    config.experiment.output_dir, config.experiment.num_thread = str(output), 1
+    config.experiment.total_step, config.experiment.eval_every = 2, 0
+    config.evaluation.num_task, config.evaluation.judge = 1, False
+    config.adaptation.enabled = False
+    config.rollout.max_response_tokens, config.reward.max_response_tokens = 16, 12
+    config.reward.policy_band = config.reward.reward_band = [0.0, 1.0]
+    config.reward.group = "task"
+    for role in ("policy", "reward", "rewriter"):
+        setattr(config.model, role, ModelConfig(str(model)))
+        engine = EngineConfig("transformers", max_model_len=1024, max_num_seqs=512, kv_cache_gb=0.2)
+        setattr(config.engine, role, engine)
+    for training in (config.training.policy, config.training.reward):
+        training.lr, training.num_update, training.kl_beta = 1e-5, 1, 0.0
+    return config
+
+
+def measure(config: Config, sizes: dict[str, int], name: str) -> dict[str, float]:
+    """Seconds of the second step's parts, and its tokens."""
+    config.experiment.name = name
+    file = Path(config.experiment.output_dir) / f"{name}.yaml"
+    file.write_text(OmegaConf.to_yaml(OmegaConf.structured(config)))
+    overrides = [f"{key}={value}" for key, value in sizes.items()]
+    command = [sys.executable, str(ROOT / "alfworld_rl.py"), f"config={file}", *overrides]
+    subprocess.run(command, check=True, capture_output=True)
+    records = read_jsonl(Path(config.experiment.output_dir) / name / "metrics.jsonl")
+    [last] = [r for r in records if r["phase"] == "train" and r["step"] == 2]
+    found = {part: last[f"seconds/{part}"] for part in PARTS}
+    return found | {"step": last["step_s"], "tokens": last["policy/tree_tokens"] + last["reward/tree_tokens"]}
+
+
+def exponent(x: list[float], y: list[float]) -> float:
+    """Of y against x."""
+    return float(np.polyfit(np.log(x), np.log(y), 1)[0])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeat", type=int, default=1)
+    parser.add_argument("--factors", type=int, nargs="+", default=[1, 2, 4])
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        games, model = make_small_world(Path(name))
+        config = small(games, model, Path(name))
+        print(f"{'what grows':32}{'size':>6}{'tokens':>9}" + "".join(f"{part:>15}" for part in (*PARTS, "step")))
+        for key in (*BASE, REPLICAS):
+            rows = []
+            for factor in args.factors:
+                sizes = BASE | {key: BASE.get(key, 1) * factor}
+                runs = [measure(config, sizes, f"{key}_{factor}_{i}") for i in range(args.repeat)]
+                rows.append({part: statistics.median(run[part] for run in runs) for part in runs[0]})
+                told = "".join(f"{rows[-1][part]:>13.2f} s" for part in (*PARTS, "step"))
+                print(f"{key:32}{sizes[key]:>6}{rows[-1]['tokens']:>9.0f}{told}", flush=True)
+            x = [row["tokens"] for row in rows] if key in BASE else [float(factor) for factor in args.factors]
+            fitted = "".join(f"{exponent(x, [row[part] for row in rows]):>15.2f}" for part in (*PARTS, "step"))
+            print(f"{'':32}{'exponent':>15}{fitted}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
