@@ -2,10 +2,10 @@
 
     python benchmarks/scaling.py --repeat 3
 
-The real loop (tiny model, one thread, the small engine) runs two steps for every size; the second is measured. For
-each part of a step the exponent of seconds against tokens (each token of a trained tree once) is fitted by least
-squares in logarithms: 1 is linear. Episodes do not end early: the model is too small to win. For replicas, all
-processes of one machine, the exponent is that against their number: these share its cores, so that 0 is the best.
+The real loop (tiny model, one thread, the small engine) runs two steps for every size; the second is measured. The
+exponents of seconds against what grows, and against tokens (each token of a trained tree once), are fitted by least
+squares in logarithms: 1 is linear. Episodes do not end early: the model is too small to win. Replicas are all processes
+of one machine and share its cores, so that 0 is the best there is.
 """
 
 from __future__ import annotations
@@ -88,9 +88,11 @@ def main() -> None:
                 rows.append({part: statistics.median(run[part] for run in runs) for part in runs[0]})
                 told = "".join(f"{rows[-1][part]:>13.2f} s" for part in (*PARTS, "step"))
                 print(f"{key:32}{sizes[key]:>6}{rows[-1]['tokens']:>9.0f}{told}", flush=True)
-            x = [row["tokens"] for row in rows] if key in BASE else [float(factor) for factor in args.factors]
-            fitted = "".join(f"{exponent(x, [row[part] for row in rows]):>15.2f}" for part in (*PARTS, "step"))
-            print(f"{'':32}{'exponent':>15}{fitted}", flush=True)
+            against = {"size": [float(factor) for factor in args.factors], "tokens": [row["tokens"] for row in rows]}
+            for what, x in against.items():
+                if what == "size" or key != REPLICAS:
+                    fitted = "".join(f"{exponent(x, [row[part] for row in rows]):>15.2f}" for part in (*PARTS, "step"))
+                    print(f"{'':32}{'against ' + what:>15}{fitted}", flush=True)
 
 
 if __name__ == "__main__":

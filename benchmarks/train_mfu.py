@@ -17,6 +17,7 @@ alternates; the medians count.
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import tempfile
 import time
@@ -130,6 +131,8 @@ class Plain:
 
 
 def main() -> None:
+    # Saving a model imports DeepSpeed, which warns of a machine without accelerator.
+    os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=SHAPES, default="tiny")
     parser.add_argument("--layers", type=int, default=4)

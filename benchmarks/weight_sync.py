@@ -47,6 +47,8 @@ def main() -> None:
     if args.cold:
         return first_token(args.cold, args.engine)
 
+    # Saving a model imports DeepSpeed, which warns of a machine without accelerator.
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")
     import torch
     from engines import VOCAB, make_model
     from transformers import AutoModelForCausalLM, AutoTokenizer
