@@ -37,7 +37,8 @@ LOST = 1  # exit status of a node whose head or Ray process is gone
 class StatusServer:
     """Node 0 tells the others the script's exit status, when there is one. `lost`: the node that left before that."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, num_node: int) -> None:
+        self.num_node = num_node
         try:
             self._socket = socket.create_server((host, port))
         except OSError as error:
@@ -57,13 +58,15 @@ class StatusServer:
                 threading.Thread(target=self._watch, args=(node,), daemon=True).start()
 
     def _watch(self, node: socket.socket) -> None:
-        """A node says its rank, and then nothing more: what comes next is its end."""
+        """A node says its rank, and then nothing more: what comes next is its end. Who says no rank is no node."""
         with suppress(OSError):  # closed by `tell`
-            said = node.recv(RANK_BYTES)
+            rank = int.from_bytes(node.recv(RANK_BYTES))
+            if not 0 < rank < self.num_node:
+                return
             with suppress(ConnectionError):
                 node.recv(1)
-            if said and self.lost is None:
-                self.lost = int.from_bytes(said)
+            if self.lost is None:
+                self.lost = rank
 
     def tell(self, status: int) -> None:
         """Send the exit status and end."""
@@ -134,7 +137,7 @@ def run_head(me: Membership, command: list[str], log: Path) -> int:
     """Ray's head, the script, and its exit status for all. Raises LaunchError where another node left."""
     if me.num_node == 1:
         return _run_script(command, dict(os.environ), lambda: None)
-    server = StatusServer(me.host, me.port + 1)
+    server = StatusServer(me.host, me.port + 1, me.num_node)
     status = LOST
     ray = start_ray(me, me.host, log)
     try:

@@ -80,7 +80,24 @@ def test_a_port_in_use_is_named():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(LaunchError, match=f"cannot listen at 127.0.0.1:{port}"):
-            StatusServer("127.0.0.1", port)
+            StatusServer("127.0.0.1", port, 3)
+
+
+def test_a_node_that_leaves_is_noticed_and_a_stranger_is_not():
+    port = free_port()
+    server = StatusServer("127.0.0.1", port + 1, 3)
+    with socket.create_connection(("127.0.0.1", port + 1)) as stranger:
+        stranger.sendall(b"GET / HTTP/1.1")
+    node = wait_for_head(Membership(2, 3, "127.0.0.1", port), timeout_s=5)
+    time.sleep(0.5)
+    assert server.lost is None
+    node.close()
+    deadline = time.monotonic() + 10
+    while server.lost is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert server.lost == 2
+    server.tell(1)
 
 
 def test_a_head_that_nobody_started_is_named():
