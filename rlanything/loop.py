@@ -71,6 +71,8 @@ class Loop:
             try:
                 updates = await asyncio.to_thread(self.update, trained)
             except asyncio.CancelledError:  # the user stops it: the thread ends when the ranks that it waits for do
+                self.ahead.cancel()
+                await asyncio.wait([self.ahead])
                 system.close()
                 raise
             await self.ahead  # weights change only while nobody asks for tokens
