@@ -17,7 +17,7 @@ class Digest:
 
     Their order does not matter. An output head that equals the input embedding is left out, so that both sides agree
     whether or not they list tied weights twice. Names, shapes and bytes all count. BLAKE3, for the time of it is
-    part of every step: about 5 times as fast on one thread as BLAKE2 (`benchmarks/weight_sync.py` prints GB/s).
+    part of every step (`benchmarks/weight_sync.py` prints GB/s).
     """
 
     def __init__(self, dtype: torch.dtype) -> None:

@@ -52,18 +52,19 @@ class ShardedState:
         self._write(folder, pieces, num_file)
 
     def load(self, folder: Path, num_updates: int) -> None:
-        """Read all that this rank holds. Raises KeyError or ValueError where the files hold another model."""
+        """Read all that this rank holds. Raises ValueError where the files hold another model."""
         pieces = Pieces(folder)
         if num_updates:
             self._make_moments(num_updates)
         with torch.no_grad():
             for name, parameter in self.trained:
+                pieces.check(name, getattr(parameter, "ds_numel", parameter.numel()))
                 start, views = self._held(parameter)
                 for kind, view in views.items():
                     view.copy_(pieces.read(name, kind, start, view.numel()))
                 if self.stage in (1, 2):  # the weights of the forward pass: whole on every rank
                     parameter.copy_(pieces.read(name, "weight", 0, parameter.numel()).view(parameter.shape))
-                elif self.stage == 3:  # and here this rank's part, padded at the end
+                elif self.stage == 3 and views:  # and here this rank's part, padded at the end
                     parameter.ds_tensor[: views["weight"].numel()].copy_(views["weight"])  # type: ignore[attr-defined]
 
     def move(self, device: torch.device | str) -> None:
@@ -127,6 +128,12 @@ class Pieces:
                 name, kind, start = key.rsplit("/", 2)
                 length = file.get_slice(key).get_shape()[0]
                 self._found[name, kind].append((int(start), length, key, file))
+
+    def check(self, name: str, length: int) -> None:
+        """Raise ValueError where a tensor has another number of elements in the files."""
+        found = sum(piece[1] for piece in self._found[name, "weight"])
+        if found != length:
+            raise ValueError(f"{self.folder}: {name} has {found} elements, expected {length}; is it of another model?")
 
     def read(self, name: str, kind: str, start: int, length: int) -> Tensor:
         """Elements [start, start + length) of a flattened tensor. Raises ValueError where the files lack some."""

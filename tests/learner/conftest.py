@@ -16,6 +16,8 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from rlanything.config import LearnerConfig, ModelConfig
+from rlanything.learner.deepspeed import Learner
 from rlanything.types import Sample
 
 VOCAB = 64
@@ -72,3 +74,19 @@ def make_sample():
         )
 
     return make
+
+
+@pytest.fixture
+def make_learner(model_folder):
+    """make_learner(architecture, total_update, seed, **LearnerConfig keys): closed at the test's end."""
+    made = []
+
+    def make(architecture="qwen3", total_update=100, seed=0, **keys):
+        settings = {"lr": 1e-2, "num_update": 2, "kl_beta": 0.0, "dtype": "float32"} | keys
+        model = ModelConfig(str(model_folder[architecture]))
+        made.append(Learner(model, LearnerConfig(**settings), total_update, seed=seed))
+        return made[-1]
+
+    yield make
+    for learner in made:
+        learner.close()

@@ -8,28 +8,18 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from rlanything.config import EngineConfig, LearnerConfig, ModelConfig
+from rlanything.config import EngineConfig
 from rlanything.engines.base import SamplingParams
 from rlanything.engines.transformers import TransformersEngine
-from rlanything.learner.deepspeed import Learner
 from rlanything.learner.packing import build_trees, pack
 from rlanything.lora import AdapterError, merged
 from rlanything.types import Sample
 
 
 @pytest.fixture
-def make_learner(model_folder):
-    """make_learner(**LearnerConfig keys): with adapters of rank 4; closed at the test's end."""
-    made = []
-
-    def make(seed=0, **keys):
-        settings = {"lr": 2e-2, "num_update": 1, "kl_beta": 0.0, "dtype": "float32", "lora_rank": 4} | keys
-        made.append(Learner(ModelConfig(str(model_folder["qwen2"])), LearnerConfig(**settings), 100, seed=seed))
-        return made[-1]
-
-    yield make
-    for learner in made:
-        learner.close()
+def make_adapted(make_learner):
+    """make_adapted(**keys): a learner with adapters of rank 4."""
+    return lambda **keys: make_learner("qwen2", **{"lr": 2e-2, "num_update": 1, "lora_rank": 4} | keys)
 
 
 def samples(seed, num=8):
@@ -47,37 +37,43 @@ def own_weights(learner):
 
 
 @pytest.mark.parametrize("keys", [{}, {"zero_stage": 3}, {"dtype": "bfloat16"}], ids=str)
-def test_only_the_adapters_learn(make_learner, keys):
-    learner = make_learner(**keys)
+def test_only_the_adapters_learn(make_adapted, keys):
+    learner = make_adapted(**keys)
     before = own_weights(learner)
     losses = [learner.update_supervised(samples(0))["loss"] for _ in range(12)]
     assert losses[-1] < losses[0] - 0.3
     assert all(torch.equal(p, before[name]) for name, p in own_weights(learner).items())
 
 
-def test_the_frozen_model_is_the_reference_of_the_kl(make_learner):
-    learner = make_learner(kl_beta=0.1)
+def test_the_frozen_model_is_the_reference_of_the_kl(make_adapted):
+    learner = make_adapted(kl_beta=0.1)
     first, second = (learner.update(samples(step)) for step in range(2))
     assert first["kl_reference"] == 0 and second["kl_reference"] > 0
     assert all(p.requires_grad for name, p in learner.model.lm.named_parameters() if "lora_" in name)
 
 
 @pytest.mark.parametrize("zero_stage", [0, 3])
-def test_save_and_load_continue_bit_for_bit(make_learner, tmp_path, zero_stage):
-    learner = make_learner(zero_stage=zero_stage)
+def test_save_and_load_continue_bit_for_bit(make_adapted, tmp_path, zero_stage):
+    learner = make_adapted(zero_stage=zero_stage)
     learner.update(samples(0))
     learner.save(tmp_path / "state")
     files = [load_file(file) for file in (tmp_path / "state").glob("*.safetensors")]
     assert all("lora_" in name for file in files for name in file)
-    resumed = make_learner(zero_stage=zero_stage, seed=9)
+    resumed = make_adapted(zero_stage=zero_stage, seed=9)
     resumed.load(tmp_path / "state")
     for one in (learner, resumed):
         one.update(samples(1))
     assert learner.checksum(torch.float32) == resumed.checksum(torch.float32)
 
 
-def test_engine_export_and_learner_mean_the_same_model(make_learner, model_folder, tmp_path):
-    learner = make_learner()
+def test_a_checkpoint_of_another_rank_is_refused(make_adapted, tmp_path):
+    make_adapted(lora_rank=8).save(tmp_path / "state")
+    with pytest.raises(ValueError, match="lora_A.default.weight has 256 elements, expected 128"):
+        make_adapted().load(tmp_path / "state")
+
+
+def test_engine_export_and_learner_mean_the_same_model(make_adapted, model_folder, tmp_path):
+    learner = make_adapted()
     for step in range(3):
         learner.update(samples(step))
     engine = TransformersEngine(

@@ -15,22 +15,6 @@ from rlanything.learner.packing import build_trees, pack
 from rlanything.types import Sample
 
 
-@pytest.fixture
-def make_learner(model_folder):
-    """make_learner(architecture, total_update, seed, **LearnerConfig keys): closed at the test's end."""
-    made = []
-
-    def make(architecture="qwen3", total_update=100, seed=0, **keys):
-        settings = {"lr": 1e-2, "num_update": 2, "kl_beta": 0.0, "dtype": "float32"} | keys
-        model = ModelConfig(str(model_folder[architecture]))
-        made.append(Learner(model, LearnerConfig(**settings), total_update, seed=seed))
-        return made[-1]
-
-    yield make
-    for learner in made:
-        learner.close()
-
-
 def random_samples(seed, num=12):
     rng = np.random.default_rng(seed)
     samples = []
