@@ -114,7 +114,7 @@ class RandomPlayer:
         return ParsedAction(random.Random(text).choice(observation.actions))
 
 
-def make_player(folder: Path, kind: str, seqs: int) -> tuple[Any, Any, Any]:
+def make_player(folder: Path, kind: str, seqs: int, kv_cache_gb: float = 2.0) -> tuple[Any, Any, Any]:
     """(domain, engine, chat) on generated games and a random model."""
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -147,7 +147,7 @@ def make_player(folder: Path, kind: str, seqs: int) -> tuple[Any, Any, Any]:
     )
     Qwen3ForCausalLM(shape).save_pretrained(folder)
     make_tokenizer(domain, VOCAB, {"policy": 200}).save_pretrained(folder)
-    engine = EngineConfig(kind, max_model_len=4096, max_num_seqs=seqs, kv_cache_gb=2.0)
+    engine = EngineConfig(kind, max_model_len=4096, max_num_seqs=seqs, kv_cache_gb=kv_cache_gb)
     return (
         domain,
         make_engine(ModelConfig(str(folder)), engine, 0, folder / "engine.log"),

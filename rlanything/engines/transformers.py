@@ -19,6 +19,7 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig
 
 from rlanything.checksum import LM_HEAD, checksum
 from rlanything.config import EngineConfig
+from rlanything.engines.admission import Admission
 from rlanything.engines.attention import BLOCK_SIZE, IMPLEMENTATION, BlockCache, round_up
 from rlanything.engines.base import Completion, EngineError, EngineStats, SamplingParams
 from rlanything.engines.blocks import BlockPool
@@ -69,6 +70,7 @@ class TransformersEngine:
         self._cache_shape = (text.num_hidden_layers, self._num_blocks(text.num_hidden_layers * heads * dim), heads, dim)
         self._cache: BlockCache | None = BlockCache(*self._cache_shape, self.dtype)
         pool = BlockPool(self._cache_shape[1], BLOCK_SIZE)
+        self._admission = Admission(pool.num_blocks * BLOCK_SIZE)
         self._scheduler = Scheduler(pool, config.max_num_seqs, self.max_model_len)
 
     def _num_blocks(self, values_per_token: int) -> int:
@@ -92,10 +94,17 @@ class TransformersEngine:
         if self._cache is None:
             raise EngineError("the engine sleeps: call wake() before generate()")
         seed = sampling.seed if sampling.seed is not None else int(self._seeds.integers(2**63))
+        return await self._admission.serve(
+            sampling.session, len(prompt_ids), n, lambda: self._submit(prompt_ids, sampling, n, seed, max_tokens)
+        )
+
+    def _submit(
+        self, prompt_ids: list[int], sampling: SamplingParams, n: int, seed: int, max_tokens: int
+    ) -> asyncio.Future[list[Completion]]:
         future: asyncio.Future[list[Completion]] = asyncio.get_running_loop().create_future()
         self._scheduler.submit(Request(prompt_ids, sampling, n, seed, max_tokens, future))
         self._pump.start()
-        return await future
+        return future
 
     def load_weights(self, version: int, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         """See `Engine.load_weights`. Raises EngineError naming weights that are missing, unknown or misshapen."""
@@ -115,6 +124,7 @@ class TransformersEngine:
         if missing:
             raise EngineError(f"load_weights: {len(missing)} weights are missing, among them {sorted(missing)[:3]}")
         self._scheduler.pool.clear()
+        self._admission.clear()
         self.version = version
 
     def _base(self) -> Iterable[tuple[str, torch.Tensor]]:
@@ -161,6 +171,7 @@ class TransformersEngine:
         for request in self._scheduler.waiting + [sequence.request for sequence in self._scheduler.running]:
             if not request.future.done():
                 request.future.set_exception(EngineError(f"the engine died: {error!r}"))
+        self._admission.fail(EngineError(f"the engine died: {error!r}"))
 
     def _step(self) -> bool:
         """Admit what fits, run one forward pass over prefills and decodes, sample. False once nothing is left."""
@@ -174,6 +185,7 @@ class TransformersEngine:
             self._sample(scheduler.advance(batch), logits_NV)
             self._stats.steps += 1
             self._stats.busy_s += time.perf_counter() - started
+            self._admission.step()
         return bool(scheduler.running or scheduler.waiting)
 
     @torch.inference_mode()

@@ -47,6 +47,7 @@ from vllm.v1.engine.llm_engine import LLMEngine  # noqa: E402
 
 from rlanything.checksum import checksum  # noqa: E402
 from rlanything.config import EngineConfig  # noqa: E402
+from rlanything.engines.admission import Admission  # noqa: E402
 from rlanything.engines.base import Completion, EngineError, EngineStats, SamplingParams  # noqa: E402
 from rlanything.engines.pump import Pump  # noqa: E402
 from rlanything.engines.request import response_limit  # noqa: E402
@@ -161,6 +162,8 @@ class VLLMEngine:
             raise EngineError(f"vLLM could not start {model_path} ({error!r}): see {log_path}") from error
         finally:
             torch.set_num_threads = set_num_threads  # vLLM's CPU worker replaces it by a no-op
+        cache = self._engine.vllm_config.cache_config
+        self._admission = Admission(int(cache.num_gpu_blocks or 0) * cache.block_size)
         model = self._engine.model_config
         self._stop_ids = _ids(model.hf_text_config.eos_token_id)
         self._stop_ids |= _ids(model.try_get_generation_config().get("eos_token_id"))
@@ -188,11 +191,18 @@ class VLLMEngine:
         )
         request_id = str(self._submitted)
         self._submitted += 1
+        return await self._admission.serve(
+            sampling.session, len(prompt_ids), n, lambda: self._submit(request_id, prompt_ids, params)
+        )
+
+    def _submit(
+        self, request_id: str, prompt_ids: list[int], params: vllm.SamplingParams
+    ) -> asyncio.Future[list[Completion]]:
         future: asyncio.Future[list[Completion]] = asyncio.get_running_loop().create_future()
-        self._engine.add_request(request_id, {"prompt_token_ids": prompt_ids}, params)
+        self._live().add_request(request_id, {"prompt_token_ids": prompt_ids}, params)
         self._futures[request_id] = future
         self._pump.start()
-        return await future
+        return future
 
     def load_weights(self, version: int, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         """See `Engine.load_weights`. Afterwards the prefix, multimodal and encoder caches are empty."""
@@ -208,6 +218,7 @@ class VLLMEngine:
         engine.reset_mm_cache()
         engine.reset_encoder_cache()
         self._checksum = digests.pop()
+        self._admission.clear()
         self.version = version
 
     def checksum(self) -> str:
@@ -255,6 +266,7 @@ class VLLMEngine:
             if not future.done():
                 future.set_exception(EngineError(f"the engine died: {error!r}"))
         self._futures.clear()
+        self._admission.fail(EngineError(f"the engine died: {error!r}"))
 
     def _drop_cancelled(self) -> None:
         if cancelled := [key for key, future in self._futures.items() if future.done()]:
@@ -270,6 +282,7 @@ class VLLMEngine:
         outputs = self._live().step()
         self._stats.steps += 1
         self._stats.busy_s += time.perf_counter() - started
+        self._admission.step()
         for output in outputs:
             self._finish(output)
         return bool(self._futures)
