@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 
 from rlanything.chat import Chat, ChatModel
@@ -80,7 +81,7 @@ class HostCollector:
 
     async def _share(self, host: Any, share: Batch, on_end: Callable[[], None]) -> list[Group]:
         while True:
-            reporting = asyncio.create_task(_report(host, on_end, len(share.tasks) * share.num))
+            reporting = asyncio.create_task(_report(host, on_end, share))
             try:
                 groups: list[Group] = await host.collect.remote(share, self.engines)
                 return groups
@@ -96,13 +97,19 @@ class HostCollector:
                 reporting.cancel()
 
 
-async def _report(host: Any, on_end: Callable[[], None], total: int) -> None:
-    """Call `on_end` for every episode that the host has ended since."""
+async def _report(host: Any, on_end: Callable[[], None], share: Batch) -> None:
+    """Call `on_end` for every episode that the host has ended since. A host that does not answer is ended: an
+    environment blocks it, which no timeout within it can see."""
     before = await host.ended.remote()
     told = 0
-    while told < total:
+    while told < len(share.tasks) * share.num:
         await asyncio.sleep(REPORT_S)
-        now = await host.ended.remote() - before
+        try:
+            async with asyncio.timeout(share.rollout.env_timeout_s):
+                now = await host.ended.remote() - before
+        except TimeoutError:
+            ray.kill(host, no_restart=False)
+            return
         for _ in range(now - told):
             on_end()
         told = now

@@ -155,13 +155,13 @@ def wait_for(file: Path, process: subprocess.Popen) -> None:
         time.sleep(0.1)
 
 
-def kill_one(process_name: str, after: Path, process: subprocess.Popen) -> None:
-    """SIGKILL a Ray actor by its class, once a file is there."""
+def actors(name: str, after: Path, process: subprocess.Popen) -> list[psutil.Process]:
+    """The processes of a class of Ray actors, once a file is there."""
     wait_for(after, process)
-    for found in psutil.process_iter(["cmdline"]):
-        if (found.info["cmdline"] or [""])[0].startswith(f"ray::{process_name}"):
-            return found.kill()
-    raise AssertionError(f"no process of {process_name}")
+    lines = {found: (found.info["cmdline"] or [""])[0] for found in psutil.process_iter(["cmdline"])}
+    found = [process for process, line in lines.items() if line.startswith(f"ray::{name}")]
+    assert found, f"no process of {name}"
+    return found
 
 
 @pytest.mark.slow
@@ -170,7 +170,7 @@ def test_a_replica_or_host_that_dies_is_started_anew(world, three_nodes, tmp_pat
     config = spread_config(world.games, world.model, tmp_path, "run")
     config.experiment.total_step = 6
     process = begin(config, tmp_path, three_nodes)
-    kill_one(actor, tmp_path / "run/checkpoints/step_000001/meta.json", process)
+    actors(actor, tmp_path / "run/checkpoints/step_000001/meta.json", process)[0].kill()
     said = process.communicate(timeout=500)[0]
     assert process.returncode == 0, said
     records = [r for r in read_jsonl(tmp_path / "run/metrics.jsonl") if r["phase"] == "train"]
@@ -184,9 +184,50 @@ def test_a_learner_rank_that_dies_ends_the_run_with_one_message_and_it_resumes(w
     config = spread_config(world.games, world.model, tmp_path, "run")
     config.experiment.total_step = 4
     process = begin(config, tmp_path, three_nodes)
-    kill_one("LearnerRank", tmp_path / "run/checkpoints/step_000001/meta.json", process)
+    actors("LearnerRank", tmp_path / "run/checkpoints/step_000001/meta.json", process)[0].kill()
     said = process.communicate(timeout=500)[0]
     assert process.returncode == 1 and "learner rank died" in said and "Traceback" not in said, said
+    result = run(config, tmp_path, three_nodes)
+    assert result.returncode == 0 and "resumed from" in result.stdout, result.stderr
+    records = [r for r in read_jsonl(tmp_path / "run/metrics.jsonl") if r["phase"] == "train"]
+    assert [r["step"] for r in records] == [1, 2, 3, 4]
+
+
+@pytest.mark.slow
+def test_a_host_that_an_environment_blocks_is_started_anew(world, three_nodes, tmp_path):
+    config = spread_config(world.games, world.model, tmp_path, "run")
+    config.experiment.total_step, config.rollout.env_timeout_s = 3, 5.0
+    process = begin(config, tmp_path, three_nodes)
+    blocked = actors("EnvHost", tmp_path / "run/checkpoints/step_000001/meta.json", process)[0]
+    blocked.suspend()
+    said = process.communicate(timeout=500)[0]
+    assert process.returncode == 0, said
+    records = [r for r in read_jsonl(tmp_path / "run/metrics.jsonl") if r["phase"] == "train"]
+    assert [r["step"] for r in records] == [1, 2, 3] and not blocked.is_running()
+
+
+@pytest.mark.slow
+def test_a_replica_that_dies_too_often_ends_the_run(world, three_nodes, tmp_path):
+    config = spread_config(world.games, world.model, tmp_path, "run")
+    config.experiment.total_step, config.cluster.num_restart = 20, 0
+    process = begin(config, tmp_path, three_nodes)
+    for replica in actors("EngineReplica", tmp_path / "run/checkpoints/step_000001/meta.json", process):
+        replica.kill()
+    said = process.communicate(timeout=500)[0]
+    assert process.returncode == 1 and "Traceback" not in said, said
+    assert "engine is dead" in said or "engine are dead" in said or "engine died" in said, said
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_full_at_one_rank_keeps_the_last_checkpoint(world, three_nodes, tmp_path):
+    config = spread_config(world.games, world.model, tmp_path, "run")
+    config.experiment.total_step = 4
+    process = begin(config, tmp_path, three_nodes)
+    for rank in actors("LearnerRank", tmp_path / "run/checkpoints/step_000001/meta.json", process)[:1]:
+        rank.rlimit(psutil.RLIMIT_FSIZE, (100_000, 100_000))  # as a quota that runs out: Python ignores the signal
+    said = process.communicate(timeout=500)[0]
+    assert process.returncode == 1 and "could not be written" in said and "Traceback" not in said, said
+    assert not list((tmp_path / "run/checkpoints").glob(".*"))
     result = run(config, tmp_path, three_nodes)
     assert result.returncode == 0 and "resumed from" in result.stdout, result.stderr
     records = [r for r in read_jsonl(tmp_path / "run/metrics.jsonl") if r["phase"] == "train"]
