@@ -2,7 +2,7 @@
 
 A DeepSpeed engine is driven directly. Weights, gradients and optimizer state are float32, the forward pass runs in
 `config.dtype` under autocast. With several ranks every rank calls `update` with the same samples and takes its share
-of the micro-batches. Simplification: every rank loads the whole model before ZeRO-3 partitions it.
+of the micro-batches.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from transformers import AutoTokenizer
 from rlanything.checksum import checksum
 from rlanything.config import LearnerConfig, ModelConfig
 from rlanything.learner.adapters import adapters, add_adapters, frozen, without_adapters
-from rlanything.learner.distributed import engine_config, start_deepspeed
+from rlanything.learner.distributed import engine_config, partitioned, start_deepspeed
 from rlanything.learner.loss import TokenBatch, policy_loss, supervised_loss
 from rlanything.learner.model import FLEX_BLOCK, LearnerError, TreeModel
 from rlanything.learner.packing import MicroBatch, build_trees, pack, packing_ratio, split_minibatches
@@ -104,7 +104,8 @@ class Learner:
         self.device = torch.device(deepspeed.get_accelerator().current_device_name())
         self.tokenizer = AutoTokenizer.from_pretrained(model.path, trust_remote_code=model.trust_remote_code)
         dtype = torch_dtype(config.dtype, self.device.type != "cpu")
-        self.model = TreeModel(model, dtype, self.device, config.entropy_bonus != 0, frozen=config.lora_rank > 0)
+        with partitioned(config):
+            self.model = TreeModel(model, dtype, self.device, config.entropy_bonus != 0, frozen=config.lora_rank > 0)
         if config.lora_rank:
             add_adapters(self.model.lm, config.lora_rank, config.lora_alpha, seed)
         self.model.to(self.device).train()
@@ -115,7 +116,8 @@ class Learner:
             self._reference = self._frozen
         elif config.kl_beta and config.kl_reference == "initial":
             # Float32 like the trained model, so that before the first update the KL is 0 and not rounding noise.
-            self._reference = TreeModel(model, dtype, self.device, entropy_gradient=False).to(self.device)
+            with partitioned(config):
+                self._reference = TreeModel(model, dtype, self.device, entropy_gradient=False).to(self.device)
             self._reference.requires_grad_(False)
             if config.zero_stage == 3:  # partitioned like the trained model: whole it may not fit beside it
                 zero = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -58,3 +60,20 @@ def engine_config(config: LearnerConfig) -> dict[str, Any]:
         "zero_force_ds_cpu_optimizer": False,
         "steps_per_print": 1 << 60,
     }
+
+
+@contextmanager
+def partitioned(config: LearnerConfig) -> Iterator[None]:
+    """With ZeRO-3, models that transformers loads within the block are in parts from the start: each tensor is shared
+    out over the ranks as it comes, and only rank 0 reads the files. Nothing changes for other stages."""
+    if config.zero_stage != 3:
+        yield
+        return
+    from transformers.integrations.deepspeed import HfDeepSpeedConfig, unset_hf_deepspeed_config
+
+    kept = HfDeepSpeedConfig(engine_config(config))  # transformers holds it weakly
+    try:
+        yield
+    finally:
+        unset_hf_deepspeed_config()
+        del kept

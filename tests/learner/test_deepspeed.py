@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlanything.config import LearnerConfig, ModelConfig
 from rlanything.learner.deepspeed import Learner, lr_factor
+from rlanything.learner.distributed import partitioned, start_deepspeed
 from rlanything.learner.model import LearnerError, TreeModel
 from rlanything.learner.packing import build_trees, pack
 from rlanything.types import Sample
@@ -254,3 +255,16 @@ def test_a_model_that_scales_its_logits_is_refused(make_learner, model_folder, t
     (folder / "config.json").write_text(json.dumps(config | {"logits_scaling": 8.0}))
     with pytest.raises(LearnerError, match="scaled: its config sets logits_scaling"):
         Learner(ModelConfig(str(folder)), LearnerConfig(), 1)
+
+
+def test_with_zero_3_a_model_is_in_parts_while_it_loads(model_folder):
+    def load() -> TreeModel:
+        return TreeModel(ModelConfig(str(model_folder["qwen3"])), torch.float32, torch.device("cpu"), False)
+
+    start_deepspeed(None)
+    with partitioned(LearnerConfig(zero_stage=3)):
+        parts = load()
+    whole = load().lm.state_dict()
+    for name, parameter in parts.lm.named_parameters():
+        assert parameter.numel() == 0 and whole[name].numel() > 0, "what is loaded later is whole again"
+        assert torch.equal(parameter.ds_tensor, whole[name].flatten()), "a single rank has all parts"
