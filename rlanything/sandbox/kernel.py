@@ -1,0 +1,117 @@
+"""The Linux calls that isolation is made of and that Python does not offer. Standard library alone: see `runner`."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import signal
+from pathlib import Path
+
+CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x02000000, 0x04000000, 0x08000000
+CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
+MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 4096, 16384, 1 << 18
+_MNT_DETACH, _AT_RECURSIVE, _AT_FDCWD = 2, 0x8000, -100
+_ATTR_RDONLY, _ATTR_NOSUID, _ATTR_NODEV = 1, 2, 4
+_PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_CAPBSET_DROP = 1, 22, 24
+_PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 36, 38
+_SECCOMP_MODE_FILTER, _CAP_VERSION_3 = 2, 0x20080522
+_CALLS = {"x86_64": {"clone": 56, "pivot_root": 155}, "aarch64": {"clone": 220, "pivot_root": 41}}
+_MOUNT_SETATTR = 442  # on every architecture
+SUPPORTED = platform.system() == "Linux" and platform.machine() in _CALLS
+
+_libc = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter's lock: `clone` must not change threads
+
+
+def _check(result: int, what: str) -> int:
+    if result < 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"{what}: {os.strerror(error)}")
+    return result
+
+
+def _syscall(name: str, *args: int | bytes | ctypes.c_void_p) -> int:
+    number = _MOUNT_SETATTR if name == "mount_setattr" else _CALLS[platform.machine()][name]
+    given = [ctypes.c_long(a) if isinstance(a, int) else a for a in args]
+    return _check(_libc.syscall(ctypes.c_long(number), *given), name)
+
+
+def unshare(flags: int) -> None:
+    """Move this process (its children, for CLONE_NEWPID) into new namespaces."""
+    _check(_libc.unshare(flags), "unshare")
+
+
+def fork_into(flags: int) -> int:
+    """As os.fork, into new namespaces; of a process with one thread. As the first of a process namespace the child is
+    spared all signals of its own that it does not handle."""
+    return _syscall("clone", flags | signal.SIGCHLD, 0, 0, 0, 0)
+
+
+def mount(source: str, target: Path, kind: str, flags: int, options: str = "") -> None:
+    """mount(2)."""
+    _check(_libc.mount(source.encode(), bytes(target), kind.encode(), flags, options.encode()), f"mount {target}")
+
+
+def unmount(target: Path) -> None:
+    """Take off what is mounted at `target`."""
+    _check(_libc.umount2(bytes(target), _MNT_DETACH), f"unmount {target}")
+
+
+def bind_read_only(source: str, target: Path) -> None:
+    """Show `source` and all that is mounted below it at `target`, unchangeable."""
+    mount(source, target, "", MS_BIND | MS_REC)
+    make_read_only(target, _AT_RECURSIVE)
+
+
+def make_read_only(target: Path, flags: int = 0) -> None:
+    """Let nobody change what is mounted at `target`. Wants Linux 5.12."""
+    attributes = (ctypes.c_uint64 * 4)(_ATTR_RDONLY | _ATTR_NOSUID | _ATTR_NODEV)
+    pointer = ctypes.cast(attributes, ctypes.c_void_p)
+    _syscall("mount_setattr", _AT_FDCWD, bytes(target), flags, pointer, ctypes.sizeof(attributes))
+
+
+def enter_root(root: Path) -> None:
+    """Make `root` the root of this process's mount namespace, and let go of the old one."""
+    os.chdir(root)
+    _syscall("pivot_root", b".", b".")  # the old root is mounted over the new one: taking it off leaves the new
+    unmount(Path("."))
+    os.chdir("/")
+
+
+def _prctl(option: int, *args: int | ctypes.c_void_p) -> None:
+    given = [ctypes.c_ulong(a) if isinstance(a, int) else a for a in args]
+    _check(_libc.prctl(option, *given, *[ctypes.c_ulong(0)] * (4 - len(given))), "prctl")
+
+
+def die_with_parent() -> None:
+    """SIGKILL for this process when its parent ends."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def adopt_orphans() -> None:
+    """Descendants whose parents end become this process's children."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def allow_no_new_privileges() -> None:
+    """Nothing that this process starts can ever have more than it has."""
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    for capability in range(64):
+        if _libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(capability), *[ctypes.c_ulong(0)] * 3) < 0:
+            break  # the kernel's last capability
+
+
+def drop_privileges() -> None:
+    """Give up all capabilities."""
+    header, none = (ctypes.c_uint32 * 2)(_CAP_VERSION_3, 0), (ctypes.c_uint32 * 6)()
+    _check(_libc.capset(header, none), "capset")
+
+
+def filter_system_calls(program: bytes) -> None:
+    """Apply a seccomp program (as libseccomp exports it) to this process and all that it starts."""
+
+    class Program(ctypes.Structure):
+        _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_char_p)]
+
+    given = Program(len(program) // 8, program)
+    _prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.cast(ctypes.pointer(given), ctypes.c_void_p))

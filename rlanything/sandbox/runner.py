@@ -1,0 +1,283 @@
+"""The runner: a process that was isolated once, and forks a child for each program that it is given.
+
+It imports the standard library alone and never runs a program itself, so what it forks is a fresh interpreter, warm and
+a few megabytes small. A program is the first process of a process namespace of its own: it sees nobody, and when it
+ends the kernel ends whatever it left behind. Input and output are memory files: nobody pumps, so no output is too
+large to be read.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import select
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from rlanything.sandbox import kernel
+from rlanything.sandbox.program import MEMORY_EXIT, run_program
+from rlanything.sandbox.protocol import Limits, Verdict, receive, send
+
+SYSTEM = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")  # shared libraries of the interpreter's modules
+DEVICES = ("null", "zero", "random", "urandom")
+NOBODY, INSIDE = 65534, 1000  # whom a runner of root becomes; whom a program sees itself as
+NAMESPACES = (
+    kernel.CLONE_NEWUSER
+    | kernel.CLONE_NEWNS
+    | kernel.CLONE_NEWNET
+    | kernel.CLONE_NEWIPC
+    | kernel.CLONE_NEWUTS
+    | kernel.CLONE_NEWPID
+)
+PER_EXECUTION = kernel.CLONE_NEWPID | kernel.CLONE_NEWIPC
+OWN_PROCESSES = 2  # of the runner, which count among the user's
+ERROR_BYTES = 4000  # of standard error that are told
+MIB = 1 << 20
+
+
+def serve(fd: int) -> None:
+    """Isolate this process, say whether it worked, then execute what comes until the other side has gone."""
+    connection = socket.socket(fileno=fd)
+    settings = receive(connection)
+    if settings is None:
+        return
+    isolated, rules = settings[0]["isolated"], settings[1][0]
+    try:
+        if isolated:
+            _isolate()
+        else:
+            kernel.adopt_orphans()
+        desk = Desk(isolated)
+    except OSError as error:
+        return send(connection, {"error": str(error)})
+    gc.collect()
+    gc.freeze()  # a collection in a child would copy every page
+    send(connection, {"error": ""})
+    while (request := receive(connection)) is not None:
+        header, (source, stdin) = request
+        try:
+            outcome, parts = _execute(source, stdin, Limits(**header), desk, rules)
+        except OSError as error:  # no process or memory to be had: not the program's fault
+            outcome, parts = {"verdict": Verdict.SANDBOX_ERROR, "detail": str(error)}, [b"", b""]
+        send(connection, outcome, *parts)
+        del request, source, stdin  # no later program may find them
+    desk.remove()
+
+
+class Desk:
+    """The folder in which programs work: clean for each, and without isolation at least one of its own."""
+
+    def __init__(self, isolated: bool) -> None:
+        self.isolated, self.files_mb = isolated, 0
+        self.path = Path("/tmp") if isolated else Path(tempfile.mkdtemp(prefix="sandbox_"))
+        self._seen = 0
+
+    def clean(self, files_mb: int) -> None:
+        """Make it as new, if the last program touched it."""
+        if self.files_mb == files_mb and os.stat(self.path).st_ctime_ns == self._seen:
+            return
+        if self.isolated:
+            if self.files_mb:
+                kernel.unmount(self.path)
+            options = f"size={files_mb}m,nr_inodes=4096,mode=700,uid={INSIDE},gid={INSIDE}"
+            kernel.mount("tmpfs", self.path, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, options)
+        else:
+            self.remove()
+            self.path.mkdir()
+        self.files_mb, self._seen = files_mb, os.stat(self.path).st_ctime_ns
+
+    def remove(self) -> None:
+        """Leave nothing on the host."""
+        if not self.isolated:
+            shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _isolate() -> None:
+    """Return in a process that has its own namespaces, no network, and a root in which little is and nothing can be
+    changed. The processes that it came from wait for it, outside."""
+    kernel.die_with_parent()
+    outside = NOBODY if os.geteuid() == 0 else os.geteuid(), NOBODY if os.geteuid() == 0 else os.getegid()
+    ready, mapped = os.pipe(), os.pipe()
+    child = os.fork()
+    if child:
+        _map_user(child, ready[0], mapped[1], outside)
+        _end_as(child)
+    kernel.die_with_parent()
+    try:
+        kernel.unshare(NAMESPACES)
+    except OSError as error:
+        os.write(ready[1], str(error).encode())
+        os._exit(0)
+    os.write(ready[1], b"ok")
+    os.read(mapped[0], 1)
+    shown = {folder: os.open(folder, os.O_PATH) for folder in _libraries()}  # now: INSIDE may not see their parents
+    os.setresgid(INSIDE, INSIDE, INSIDE)
+    os.setresuid(INSIDE, INSIDE, INSIDE)
+    _build_root(Path("/tmp"), shown)  # any folder: it is covered in the child's mount namespace alone
+    for fd in (*ready, *mapped, *shown.values()):
+        os.close(fd)
+    kernel.die_with_parent()  # forgotten when the user changed
+    inner = os.fork()  # the first process of the new process namespace
+    if inner:
+        _end_as(inner)
+    kernel.die_with_parent()
+    kernel.allow_no_new_privileges()
+
+
+def _map_user(child: int, ready: int, mapped: int, outside: tuple[int, int]) -> None:
+    """Once the child has its user namespace, say who it is outside of it. Raises OSError with its reason."""
+    said = os.read(ready, 1000).decode()
+    if said != "ok":
+        raise OSError(said or "the runner ended while it made its namespaces")
+    Path(f"/proc/{child}/setgroups").write_text("deny")
+    for kind, own in zip(("uid", "gid"), outside, strict=True):
+        Path(f"/proc/{child}/{kind}_map").write_text(f"{INSIDE} {own} 1")
+    os.write(mapped, b"1")
+
+
+def _libraries() -> list[Path]:
+    """The folders that the interpreter needs, without those that lie in one another."""
+    found = [Path(folder) for folder in (*SYSTEM, f"{sys.base_prefix}/lib") if Path(folder).is_dir()]
+    return [f for f in found if f.is_symlink() or not any(other in f.parents for other in found)]
+
+
+def _build_root(root: Path, shown: dict[Path, int]) -> None:
+    """The interpreter's library, the system's, four devices and an empty /tmp; nothing of it can be written."""
+    kernel.mount("none", Path("/"), "", kernel.MS_REC | kernel.MS_PRIVATE)
+    kernel.mount("tmpfs", root, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=64k,mode=755")
+    for folder, fd in shown.items():
+        target = root / str(folder)[1:]
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if folder.is_symlink():
+            target.symlink_to(os.readlink(folder))
+        else:
+            target.mkdir()
+            kernel.bind_read_only(f"/proc/self/fd/{fd}", target)
+    (root / "dev").mkdir()
+    for device in DEVICES:
+        (root / "dev" / device).touch()
+        kernel.mount(f"/dev/{device}", root / "dev" / device, "", kernel.MS_BIND)
+    (root / "tmp").mkdir()
+    kernel.enter_root(root)
+    kernel.make_read_only(Path("/"))
+
+
+def _end_as(child: int) -> NoReturn:
+    """Wait for a child and end."""
+    os.waitpid(child, 0)
+    os._exit(0)
+
+
+def _execute(
+    source: bytes, stdin: bytes, limits: Limits, desk: Desk, rules: bytes
+) -> tuple[dict[str, Any], list[bytes]]:
+    """Run a program on one input: the outcome, then its output and the end of its standard error."""
+    desk.clean(limits.files_mb)
+    files = [os.memfd_create(name) for name in ("stdin", "stdout", "stderr")]
+    try:
+        _write_all(files[0], stdin)
+        os.lseek(files[0], 0, os.SEEK_SET)
+        started = time.monotonic()
+        program = kernel.fork_into(PER_EXECUTION) if desk.isolated else os.fork()
+        if not program:
+            _become(source, files, limits, desk, rules)
+        in_time, status, usage = _wait(program, limits.wall_s, desk.isolated)
+        wall = time.monotonic() - started
+        sizes = [os.fstat(fd).st_size for fd in files[1:]]
+        outcome = _judge(in_time, status, usage, limits, max(sizes)) | {"wall_s": wall}
+        return outcome, [
+            os.pread(files[1], limits.output_mb * MIB, 0),
+            os.pread(files[2], ERROR_BYTES, max(0, sizes[1] - ERROR_BYTES)),
+        ]
+    finally:
+        for fd in files:
+            os.close(fd)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _wait(program: int, wall_s: float, isolated: bool) -> tuple[bool, int, resource.struct_rusage]:
+    """Wait until a program and all that it started have ended: whether in time, its wait status, what it used."""
+    pidfd = os.pidfd_open(program)
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    in_time = bool(poll.poll(wall_s * 1000))
+    os.close(pidfd)
+    if not in_time:
+        os.kill(program, signal.SIGKILL)
+    _, status, usage = os.wait4(program, 0)  # of a process namespace: returns when its last process is gone
+    while not isolated and (left := _children()):  # orphans come to the runner, generation by generation
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+    return in_time, status, usage
+
+
+def _children() -> list[int]:
+    pid = os.getpid()
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _judge(in_time: bool, status: int, usage: resource.struct_rusage, limits: Limits, written: int) -> dict[str, Any]:
+    code, seconds = os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
+    if not in_time or seconds > limits.time_s:
+        verdict = Verdict.TIME_LIMIT
+    elif written >= limits.output_mb * MIB:
+        verdict = Verdict.OUTPUT_LIMIT
+    elif code == MEMORY_EXIT or (code < 0 and usage.ru_maxrss > 0.9 * limits.memory_mb * 1024):
+        verdict = Verdict.MEMORY_LIMIT
+    else:
+        verdict = Verdict.OK if code == 0 else Verdict.RUNTIME_ERROR
+    return {"verdict": verdict, "exit_code": code, "seconds": seconds, "memory_mb": usage.ru_maxrss / 1024}
+
+
+def _become(source: bytes, files: Sequence[int], limits: Limits, desk: Desk, rules: bytes) -> NoReturn:
+    """In the child: be the program."""
+    try:
+        os.setsid()  # else its process group would be the runner's too
+        _restrict(files, limits, desk, rules)
+        run_program(source)
+    except BaseException as error:  # it must never return into the runner's loop
+        os.write(2, f"the sandbox: {error!r}\n".encode())
+        os._exit(1)
+
+
+def _restrict(files: Sequence[int], limits: Limits, desk: Desk, rules: bytes) -> None:
+    """Take from this process all that a program does not need."""
+    for standard, fd in enumerate(files):
+        os.dup2(fd, standard)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    os.environ.clear()
+    os.chdir(desk.path)
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signum, signal.SIG_DFL)
+    size = int(limits.time_s) + 1
+    for what, value in (
+        (resource.RLIMIT_CPU, size),
+        (resource.RLIMIT_AS, limits.memory_mb * MIB),
+        (resource.RLIMIT_FSIZE, limits.output_mb * MIB),
+        (resource.RLIMIT_NOFILE, 64),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_STACK, min(64, limits.memory_mb) * MIB),
+        (resource.RLIMIT_MEMLOCK, 0),
+        (resource.RLIMIT_MSGQUEUE, 0),
+        (resource.RLIMIT_SIGPENDING, 64),
+        *([(resource.RLIMIT_NPROC, OWN_PROCESSES + limits.num_process)] if desk.isolated else []),
+    ):
+        resource.setrlimit(what, (value, value))
+    if desk.isolated:
+        kernel.drop_privileges()
+    if rules:
+        kernel.filter_system_calls(rules)

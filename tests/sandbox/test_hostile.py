@@ -1,0 +1,320 @@
+"""Programs that try to break out, to break down, or to be judged better than they are.
+
+Every verdict is right, nothing of the host is read or changed, and the next program is served as if nothing had been.
+"""
+
+import asyncio
+import time
+from dataclasses import dataclass, replace
+
+import psutil
+import pytest
+
+from rlanything.sandbox.kernel import SUPPORTED
+from rlanything.sandbox.pool import Sandbox
+from rlanything.sandbox.protocol import Execution, Limits, Verdict
+
+pytestmark = pytest.mark.skipif(not SUPPORTED, reason="the sandbox wants Linux")
+LIMITS = Limits(time_s=1.0, wall_s=4.0, memory_mb=256, output_mb=16, num_process=4, files_mb=4)
+OK, RUNTIME, TIME = Verdict.OK, Verdict.RUNTIME_ERROR, Verdict.TIME_LIMIT
+MEMORY, OUTPUT = Verdict.MEMORY_LIMIT, Verdict.OUTPUT_LIMIT
+SECRET = "the input of another program"
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A program, its verdict, and what its output must hold."""
+
+    source: str
+    verdict: Verdict | tuple[Verdict, ...]
+    output: str | None = None
+    limits: Limits = LIMITS
+
+
+def refused(call: str, setup: str = "import os") -> Attack:
+    """Prints `refused` where the call raises OSError; anything else is a way out."""
+    return Attack(
+        f"{setup}\ntry:\n    print('done', {call})\nexcept OSError as e:\n    print('refused')", OK, "refused\n"
+    )
+
+
+LIBC = "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+
+
+def denied(call: str) -> Attack:
+    """A system call by way of the C library returns -1."""
+    return Attack(f"{LIBC}print({call})", OK, "-1\n")
+
+
+ATTACKS = {
+    # too much of everything
+    "fork_bomb": Attack("import os\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        pass", TIME),
+    "fork_bomb_that_gives_up": Attack("import os\nwhile True:\n    os.fork()", (RUNTIME, TIME)),
+    "thread_bomb": Attack(
+        "import threading, time\nwhile True:\n    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()",
+        RUNTIME,
+    ),
+    "memory_bomb_at_once": Attack("x = bytearray(10**11)", MEMORY),
+    "memory_bomb_by_and_by": Attack("x = []\nwhile True:\n    x.append(bytearray(1 << 20))", MEMORY),
+    "memory_bomb_of_small_objects": Attack("x = []\nwhile True:\n    x.append([x])", (MEMORY, TIME)),
+    "memory_bomb_in_children": Attack(
+        "import os\nfor _ in range(3):\n    if not os.fork():\n        break\nx = bytearray(230 << 20)\n"
+        "for i in range(0, len(x), 4096):\n    x[i] = 1\ny = bytearray(len(x))",
+        (MEMORY, TIME),
+    ),
+    "memory_in_files": Attack(
+        "i = 0\nwhile True:\n    open(f'/tmp/{i}', 'wb').write(bytes(1 << 20))\n    i += 1", RUNTIME
+    ),
+    "many_files": Attack("i = 0\nwhile True:\n    open(f'/tmp/{i}', 'w').close()\n    i += 1", RUNTIME),
+    "many_descriptors": Attack("import os\nwhile True:\n    os.dup(0)", RUNTIME),
+    "memory_in_memory_files": refused("os.memfd_create('x')"),
+    "memory_in_shared_segments": denied("libc.shmget(0, 1 << 30, 0o1666)"),
+    "cpu_bomb": Attack("while True:\n    pass", TIME),
+    "cpu_bomb_in_c": Attack("x = 3 ** 10**8", TIME),
+    "cpu_bomb_in_a_regular_expression": Attack("import re\nre.match('(a+)+b', 'a' * 40)", TIME),
+    "cpu_bomb_at_compile_time": Attack("x = " + "-" * 50_000 + "1", (RUNTIME, MEMORY)),
+    "deep_recursion": Attack(
+        "import sys\nsys.setrecursionlimit(10**9)\ndef f():\n    f()\nf()", (RUNTIME, MEMORY, TIME)
+    ),
+    "sleeper": Attack("import time\ntime.sleep(600)", TIME),
+    "waits_for_input_that_never_comes": Attack("import os\nr, w = os.pipe()\nos.read(r, 1)", TIME),
+    "stdout_flood": Attack("while True:\n    print('x' * 10**6)", OUTPUT),
+    "stderr_flood": Attack("import sys\nwhile True:\n    sys.stderr.write('x' * 10**6)", OUTPUT),
+    "sparse_stdout": Attack("import os\nos.ftruncate(1, 10**12)", (RUNTIME, OUTPUT)),
+    # signals, and processes that want to stay
+    "ignores_sigterm": Attack(
+        "import signal\nfor s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGXCPU):\n"
+        "    signal.signal(s, signal.SIG_IGN)\nwhile True:\n    pass",
+        TIME,
+    ),
+    "kills_everyone": Attack(
+        "import os, signal\ntry:\n    os.kill(-1, signal.SIGKILL)\nexcept ProcessLookupError:\n    print('alone')",
+        OK,
+        "alone\n",
+    ),
+    "kills_the_first_process": Attack("import os, signal\nos.kill(1, signal.SIGKILL)\nprint('alive')", OK, "alive\n"),
+    "stops_the_first_process": Attack("import os, signal\nos.kill(1, signal.SIGSTOP)\nprint('alive')", OK, "alive\n"),
+    "kills_its_group": Attack("import os, signal\nos.killpg(0, signal.SIGKILL)", OK),
+    "stops_itself": Attack("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)", OK),
+    "crashes": Attack("import ctypes\nctypes.string_at(0)", RUNTIME),
+    "aborts": Attack("import os\nos.abort()", RUNTIME),
+    "daemon": Attack(
+        "import os, time\nif os.fork():\n    print('parent')\nelse:\n    os.setsid()\n    if os.fork():\n"
+        "        os._exit(0)\n"
+        "    time.sleep(600)",
+        OK,
+        "parent\n",
+    ),
+    "zombies": Attack(
+        "import os\nfor _ in range(3):\n    if not os.fork():\n        os._exit(0)\nprint('done')", OK, "done\n"
+    ),
+    "child_that_writes_after_the_end": Attack(
+        "import os, time\nif not os.fork():\n    while True:\n        os.write(1, b'more')\nprint('main', flush=True)",
+        OK,
+    ),
+    "exits_without_flushing": Attack("import os\nprint('lost')\nos._exit(0)", OK, ""),
+    "exit_status": Attack("import sys\nprint('right')\nsys.exit(3)", RUNTIME, "right\n"),
+    # reading what is not its own
+    "the_host_s_files": refused("open('/etc/passwd').read()"),
+    "home": refused("os.listdir(os.path.expanduser('~root'))"),
+    "proc": refused("os.listdir('/proc')"),
+    "the_parent_s_memory": refused("open(f'/proc/{os.getppid()}/mem', 'rb')"),
+    "the_parent_by_ptrace": denied("libc.ptrace(16, os.getppid(), 0, 0)"),
+    "the_parent_by_process_vm_readv": denied("libc.process_vm_readv(os.getppid(), 0, 0, 0, 0, 0)"),
+    "inputs_of_others_in_the_interpreter": Attack(
+        "import gc, sys\nframe, held = sys._getframe(), gc.get_objects()\nwhile frame:\n"
+        "    held.append(frame.f_locals)\n"
+        f"    frame = frame.f_back\nprint(sum({SECRET[::-1]!r}[::-1] in repr(o) for o in held if o is not held))",
+        OK,
+        "0\n",
+    ),
+    "descriptors_left_open": Attack(
+        "import os\nopen_ones = []\nfor fd in range(3, 64):\n    try:\n        os.fstat(fd)\n"
+        "        open_ones.append(fd)\n"
+        "    except OSError:\n        pass\nprint(open_ones)",
+        OK,
+        "[]\n",
+    ),
+    "environment": Attack("import os\nprint(dict(os.environ))", OK, "{}\n"),
+    "what_the_program_before_left": Attack(
+        "import os\nprint(os.listdir('/tmp'))\nopen('/tmp/left', 'w').write('x')", OK, "[]\n"
+    ),
+    # writing what is not its own
+    "writes_the_root": refused("open('/x', 'w')"),
+    "writes_the_library": refused("open(os.__file__, 'a')"),
+    "removes_the_library": refused("os.remove(os.__file__)"),
+    "symlink_out": refused("(os.symlink('/etc/passwd', '/tmp/l'), open('/tmp/l').read())"),
+    "dot_dot": refused("open('/tmp/' + '../' * 20 + 'etc/passwd').read()"),
+    "hard_link_of_the_library": refused("os.link(os.__file__, '/tmp/l')"),
+    "device_node": refused("os.mknod('/tmp/sda', 0o60600, os.makedev(8, 0))", "import os"),
+    "chroot_escape": refused("os.chroot('/tmp')"),
+    "remounts": denied("libc.mount(b'none', b'/', b'', 32, b'')"),
+    "new_user_namespace": denied("libc.unshare(0x10000000)"),
+    "new_user_namespace_by_clone": denied(
+        "libc.syscall(56 if os.uname().machine == 'x86_64' else 220, 0x10000000, 0, 0, 0, 0)"
+    ),
+    "becomes_root": refused("os.setuid(0)"),
+    "raises_its_limits": Attack(
+        "import resource\ntry:\n    resource.setrlimit(resource.RLIMIT_AS, (-1, -1))\nexcept ValueError:\n"
+        "    print('refused')",
+        OK,
+        "refused\n",
+    ),
+    "runs_a_shell": refused("os.execv('/bin/sh', ['sh', '-c', 'echo out'])"),
+    "runs_an_interpreter": refused("os.execv(sys.executable, ['python'])", "import os, sys"),
+    # the network
+    "network": refused("socket.create_connection(('1.1.1.1', 53), 1)", "import socket"),
+    "loopback": refused("socket.create_connection(('127.0.0.1', 22), 1)", "import socket"),
+    "a_server": refused("socket.socket().bind(('0.0.0.0', 0))", "import socket"),
+    "abstract_sockets_of_the_host": refused(
+        "[socket.socket(socket.AF_UNIX).connect(n) for n in ('\\0/tmp/.X11-unix/X0', '/run/docker.sock')]",
+        "import socket",
+    ),
+    # being judged better than it is
+    "patches_the_exit": Attack(
+        "import os, sys, atexit, threading\nos._exit = lambda code: None\nsys.exit = os._exit\n"
+        "atexit.register(1 .real.__add__)\n1/0",
+        RUNTIME,
+    ),
+    "patches_print_and_builtins": Attack(
+        "import builtins\nbuiltins.compile = builtins.exec = None\nprint('mine')", OK, "mine\n"
+    ),
+    "looks_for_the_runner": Attack(
+        "import sys\nprint([m for m in sys.modules if 'rlanything' in m])\nimport rlanything", RUNTIME, "[]\n"
+    ),
+    "breaks_the_library_for_the_next": Attack(
+        "import math, os\nmath.sqrt = None\nos._exit = None\nimport builtins\nbuiltins.print = None", (OK, RUNTIME)
+    ),
+    "null_bytes": Attack("print(1)\0", RUNTIME),
+    "not_a_program": Attack("I cannot help with that.", RUNTIME),
+}
+
+
+@pytest.fixture(scope="module")
+def sandbox():
+    with Sandbox(2) as sandbox:
+        assert sandbox.isolated
+        yield sandbox
+
+
+def execute(sandbox: Sandbox, source: str | bytes, stdin: bytes = b"", limits: Limits = LIMITS) -> Execution:
+    given = source.encode() if isinstance(source, str) else source
+    return asyncio.run(sandbox.run(given, stdin, limits))
+
+
+def strangers() -> set[int]:
+    """Processes below this one."""
+    return {p.pid for p in psutil.Process().children(recursive=True)}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_an_attack_gets_its_verdict_and_nothing_more(sandbox, name):
+    attack = ATTACKS[name]
+    for _ in range(2):  # both runners are up
+        execute(sandbox, "pass", SECRET.encode())
+    before, restarts = strangers(), sandbox.restarts
+    started = time.monotonic()
+    result = execute(sandbox, attack.source, limits=attack.limits)
+    assert time.monotonic() - started < attack.limits.wall_s + 5, "the host stays responsive"
+    expected = attack.verdict if isinstance(attack.verdict, tuple) else (attack.verdict,)
+    assert result.verdict in expected, result
+    assert attack.output is None or result.output.decode() == attack.output, result
+    assert strangers() <= before, "a process was left behind"
+    after = execute(sandbox, "import math\nprint(int(math.sqrt(int(input()))))", b"49\n")
+    assert (after.verdict, after.output) == (OK, b"7\n"), "the next program is served as if nothing had been"
+    assert sandbox.restarts == restarts
+
+
+def test_the_suite_is_large_enough():
+    assert len(ATTACKS) >= 40
+
+
+def test_a_program_that_is_not_utf_8_fails_as_python_says(sandbox):
+    result = execute(sandbox, b"x = '\xff\xfe'\nprint(1)")
+    assert result.verdict is RUNTIME and "SyntaxError" in result.error
+
+
+def test_ten_megabytes_of_output_are_read_and_are_no_timeout(sandbox):
+    result = execute(sandbox, "print('x' * 10**7)")
+    assert result.verdict is OK and len(result.output) == 10**7 + 1
+
+
+def test_input_and_output_are_bytes(sandbox):
+    data = bytes(range(256)) * 40_000
+    result = execute(sandbox, "import sys\nsys.stdout.buffer.write(sys.stdin.buffer.read()[::-1])", data)
+    assert result.verdict is OK and result.output == data[::-1]
+
+
+def test_a_program_runs_as_a_script_does(sandbox):
+    source = (
+        "import sys\n"
+        "if __name__ == '__main__':\n"
+        "    n = int(input())\n"
+        "    print(sys.argv, *range(n), exit is not None)\n"
+    )
+    result = execute(sandbox, source, b"3\n")
+    assert result.output == b"['main.py'] 0 1 2 True\n", result
+
+
+def test_the_same_program_gives_the_same_output_twice(sandbox):
+    source = "import random\nprint(random.random(), hash('a'), {str(i) for i in range(20)})"
+    assert execute(sandbox, source).output == execute(sandbox, source).output
+
+
+def test_a_recursive_program_in_a_thread_with_a_large_stack_runs(sandbox):
+    source = (
+        "import sys, threading\nsys.setrecursionlimit(10**6)\nthreading.stack_size(1 << 26)\n"
+        "def f(n):\n    return 0 if n == 0 else 1 + f(n - 1)\n"
+        "t = threading.Thread(target=lambda: print(f(50_000)))\nt.start()\nt.join()"
+    )
+    assert execute(sandbox, source).output == b"50000\n"
+
+
+def test_a_broken_runner_is_the_sandbox_s_fault_and_is_replaced(sandbox):
+    with Sandbox(1) as own:
+        execute(own, "pass")
+        runner = own._idle.get()
+        own._idle.put(runner)
+        psutil.Process(runner._process.pid).kill()
+        assert execute(own, "print(1)").verdict is Verdict.SANDBOX_ERROR and own.restarts == 1
+        assert execute(own, "print(1)").output == b"1\n"
+
+
+def test_executions_side_by_side_do_not_meet(sandbox):
+    async def many() -> list[Execution]:
+        source = (
+            b"import os, time\n"
+            b"open('/tmp/me', 'x').write(input())\n"
+            b"time.sleep(0.2)\n"
+            b"print(open('/tmp/me').read(), os.listdir('/tmp'))"
+        )
+        with Sandbox(4) as own:
+            return await asyncio.gather(*(own.run(source, b"%d\n" % i, LIMITS) for i in range(12)))
+
+    assert [r.output for r in asyncio.run(many())] == [b"%d ['me']\n" % i for i in range(12)]
+
+
+def test_closing_the_sandbox_ends_all_that_it_started():
+    before = strangers()
+    with Sandbox(3) as own:
+        asyncio.run(own.run(b"print(1)", b"", LIMITS))
+        assert strangers() - before
+    deadline = time.monotonic() + 5
+    while strangers() - before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not strangers() - before
+
+
+def test_without_isolation_limits_still_hold():
+    with Sandbox(1, allow_unisolated=True) as own:
+        own.isolated = False
+        own._idle.get().close()
+        own._idle.put(None)
+        assert execute(own, "print(input())", b"x\n").output == b"x\n"
+        assert execute(own, "while True:\n    pass").verdict is TIME
+        assert execute(own, "import time\ntime.sleep(60)", limits=replace(LIMITS, wall_s=1.0)).verdict is TIME
+        assert execute(own, "x = bytearray(10**11)").verdict is MEMORY
+        before = strangers()
+        daemon = ATTACKS["daemon"]
+        assert execute(own, daemon.source).verdict is OK and strangers() == before
+        assert execute(own, ATTACKS["kills_its_group"].source).verdict is RUNTIME
