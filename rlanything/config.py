@@ -113,7 +113,9 @@ class RewardConfig:
     negative_weight: float = 1.0  # what advantages below 0 are multiplied by; 1: the paper
     policy_band: list[float] = field(default_factory=lambda: [0.125, 0.875])  # accuracies that train the policy
     reward_band: list[float] = field(default_factory=lambda: [0.2, 0.8])  # accuracies that train the RM
-    consistency: str = "feedback"  # votes agree with R itself (feedback), or with R against the task's mean (relative)
+    consistency: str = "feedback"  # votes agree with R itself (feedback), or with R against the task's mean (relative);
+    # coding: a unit test earns the wrong programs that it tells from the correct ones (tests: the paper)
+    step_tests: str = "valid_only"  # coding: unit tests that count in R: those that correct programs pass, or all
     group: str = "step"  # baseline of the consistency feedback: step | task
     unparsable_reward: float = -3.0  # feedback of an evaluation without a score, before the z-score; below any vote
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from rlanything.collect import Batch, Collect
 from rlanything.config import Config
+from rlanything.diagnostics import diagnostics
 from rlanything.domains.base import Domain
-from rlanything.feedback import diagnostics
 from rlanything.runs.folder import RunError
 from rlanything.runs.progress import Progress
 from rlanything.types import Group, Task

@@ -1,4 +1,4 @@
-"""Integrated feedback for the policy, consistency feedback for the reward model, and their diagnostics.
+"""Integrated feedback for the policy and consistency feedback for the reward model.
 
 Pure numpy on plain data (paper arXiv 2602.02488, section 3; DESIGN section 1 has the definitions). Episodes
 that the infrastructure broke never enter a baseline, and an evaluation without a score is absent from the
@@ -7,14 +7,12 @@ mean: neither can move another episode's advantage.
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from rlanything.config import RewardConfig
-from rlanything.types import Group, Trajectory, Turn
+from rlanything.types import Evaluation, Group, Trajectory, Turn
 
 ZERO_SPREAD = 1e-8  # a standard deviation below it is rounding, not a difference
 
@@ -27,17 +25,25 @@ def standardise(values: Sequence[float]) -> np.ndarray:
     return (x - x.mean()) / x.std()
 
 
-def step_signal(turn: Turn) -> float | None:
-    """mean_j S_ij over the evaluations that hold a score; None where none does."""
-    scores = [e.score for e in turn.evaluations if e.score is not None]
-    return sum(scores) / len(scores) if scores else None
+def step_signal(turn: Turn, tests: Sequence[Evaluation], step_tests: str) -> float | None:
+    """mean_j S_ij over the evaluations that hold a score; None where none does.
+
+    Of unit tests those count that every correct program passes, or `all`. Where none does the signal is 0, for all
+    programs of the task alike, so that the outcome alone decides.
+    """
+    if not tests:
+        scores = [s for s in turn.scores if s is not None]
+        return sum(scores) / len(scores) if scores else None
+    counted = zip(turn.test_scores, tests, strict=True)
+    scores = [s for s, test in counted if s is not None and (step_tests == "all" or test.score == 1)]
+    return sum(scores) / len(scores) if scores else 0.0
 
 
 def discounted_signals(turns: Sequence[Turn], discount: float) -> list[float]:
     """sum over k >= i of discount^(k - i) mean_j S_kj for every turn i; a turn without a score adds 0."""
     result, ahead = [], 0.0
     for turn in reversed(turns):
-        ahead = (step_signal(turn) or 0.0) + discount * ahead
+        ahead = (turn.signal or 0.0) + discount * ahead
         result.append(ahead)
     return result[::-1]
 
@@ -66,10 +72,11 @@ def assign_policy_advantages(group: Group, config: RewardConfig) -> None:
     """
     for trajectory in group.trajectories:
         for turn in trajectory.turns:
-            turn.reward = turn.advantage = None
+            turn.signal = turn.reward = turn.advantage = None
     for trajectory in group.valid:
         for turn in trajectory.turns:
-            turn.reward = integrated_feedback(trajectory.outcome, step_signal(turn), config)
+            turn.signal = step_signal(turn, group.tests, config.step_tests)
+            turn.reward = integrated_feedback(trajectory.outcome, turn.signal, config)
     ADVANTAGES[config.advantage](group.valid, config)
     for turn in (turn for t in group.valid for turn in t.turns):
         if turn.advantage is not None and turn.advantage < 0:
@@ -157,9 +164,12 @@ def assign_reward_advantages(group: Group, config: RewardConfig) -> None:
     Needs the rewards that `assign_policy_advantages` filled. An evaluation without a score gets the fixed
     `unparsable_reward` instead, whatever R_i is, so that it can never reward or spoil a vote.
     """
-    pools = []
     rewards = [turn.reward for t in group.valid for turn in t.turns if turn.reward is not None]
     middle = sum(rewards) / len(rewards) if rewards and config.consistency == "relative" else 0.0
+    if group.tests:
+        _assign_test_advantages(group, config, middle)
+        return
+    pools = []
     for trajectory in group.valid:
         for turn in trajectory.turns:
             for evaluation in turn.evaluations:
@@ -175,51 +185,34 @@ def assign_reward_advantages(group: Group, config: RewardConfig) -> None:
             evaluation.advantage = float(z)
 
 
-def theorem_bound(mu: float, m: int) -> float:
-    """1 - exp(-m (mu - 1)^2 / 4): how surely m votes order a good and a bad step, for mu > 1 (Theorem 1)."""
-    return 1.0 - math.exp(-m * (mu - 1.0) ** 2 / 4.0) if mu > 1.0 else 0.0
+def _assign_test_advantages(group: Group, config: RewardConfig, middle: float) -> None:
+    """The reward of every unit test, z-scored over the task's; 0 for all where no program is correct, for then nothing
+    tells a right test from a wrong one."""
+    turns = [(t.success, turn) for t in group.valid for turn in t.turns if turn.reward is not None]
+    for j, test in enumerate(group.tests):
+        passed = [(success, turn.test_scores[j], (turn.reward or 0.0) - middle) for success, turn in turns]
+        if config.consistency == "tests":
+            test.reward = reward_of_test([(success, score) for success, score, _ in passed], config.unparsable_reward)
+        else:
+            votes = [reward * score for _, score, reward in passed if score is not None]
+            test.reward = sum(votes) / len(votes) if votes else config.unparsable_reward
+    solved = any(success for success, _ in turns)
+    advantages = standardise([test.reward for test in group.tests]) if solved else np.zeros(len(group.tests))
+    for test, z in zip(group.tests, advantages, strict=True):
+        test.advantage = float(z)
 
 
-def diagnostics(groups: Sequence[Group]) -> dict[str, float]:
-    """What a person wants to know of one step's rollouts; nan where nothing was there to measure.
+def reward_of_test(passed: Sequence[tuple[bool, int | None]], unparsable: float) -> float:
+    """The paper's reward of a unit test, from (whether a program is correct, +1 where it passes the test, else -1).
 
-    `rm_process_accuracy` compares scores with the domain's own step labels, which no update of the loop ever sees;
-    `rm_process_balanced` is the mean of its recalls on progress and on no progress. `failures` are the episodes that
-    the infrastructure broke for good, by kind too; `retries` those that were played anew.
+    A test that every correct program passes earns the number of wrong programs that fail it, another loses the number
+    of wrong ones that pass it; +1 and -1 where there are no wrong ones. What is no test gets `unparsable`, or what the
+    worst test would get where that is less.
     """
-    trajectories = [t for g in groups for t in g.valid]
-    broken = Counter(str(t.status) for g in groups for t in g.trajectories if t.status.is_failure)
-    turns = [(t, turn) for t in trajectories for turn in t.turns]
-    votes = [(t.outcome, turn.label, e.score) for t, turn in turns for e in turn.evaluations]
-    scored = [(o, label, s) for o, label, s in votes if s is not None]
-    labelled = [(label, s) for _, label, s in scored if label is not None]
-    p_plus = _mean(s > 0 for o, _, s in scored if o > 0)
-    p_minus = _mean(s < 0 for o, _, s in scored if o < 0)
-    m = max((len(turn.evaluations) for _, turn in turns), default=0)
-    recalls = [_mean(s > 0 for label, s in labelled if label > 0), _mean(s < 0 for label, s in labelled if label < 0)]
-    return {
-        "success_rate": _mean(t.success for t in trajectories),
-        "mean_reward": _mean(turn.reward for _, turn in turns if turn.reward is not None),
-        "mean_turns": _mean(len(t.turns) for t in trajectories),
-        "invalid_action_rate": _mean(turn.invalid for _, turn in turns),
-        "unparsable_action_rate": _mean(bool(turn.parse_error) for _, turn in turns),
-        "truncated_rate": _mean(t.status == "truncated" for t in trajectories),
-        "step_progress_rate": _mean(turn.label > 0 for _, turn in turns if turn.label is not None),
-        "rm_p_plus": p_plus,
-        "rm_p_minus": p_minus,
-        "rm_mu": p_plus + p_minus,
-        "rm_bound": theorem_bound(p_plus + p_minus, m) if not math.isnan(p_plus + p_minus) else float("nan"),
-        "rm_outcome_agreement": _mean(s == o for o, _, s in scored),
-        "rm_process_accuracy": _mean(s == label for label, s in labelled),
-        "rm_process_balanced": sum(recalls) / 2,
-        "rm_positive_rate": _mean(s > 0 for _, _, s in scored),
-        "rm_unparsable_rate": _mean(s is None for _, _, s in votes),
-        "failures": float(broken.total()),
-        **{f"failures/{kind}": float(n) for kind, n in sorted(broken.items())},
-        "retries": float(sum(t.retries for g in groups for t in g.trajectories)),
-    }
-
-
-def _mean(values: Iterable[float]) -> float:
-    x = [float(v) for v in values]
-    return sum(x) / len(x) if x else float("nan")
+    wrong = [score for success, score in passed if not success and score is not None]
+    right = [score for success, score in passed if success and score is not None]
+    if not right:
+        return min(unparsable, -float(max(1, sum(not success for success, _ in passed))))
+    if all(score > 0 for score in right):
+        return float(sum(score < 0 for score in wrong)) if wrong else 1.0
+    return -float(sum(score > 0 for score in wrong)) if wrong else -1.0

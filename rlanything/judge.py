@@ -6,7 +6,7 @@ import asyncio
 
 from rlanything.chat import ChatModel
 from rlanything.config import RewardConfig
-from rlanything.domains.base import Domain
+from rlanything.domains.base import JudgedDomain
 from rlanything.engines.base import PromptTooLong, SamplingParams
 from rlanything.rollout import request_seed
 from rlanything.types import Evaluation, Group, Status, Task, Trajectory
@@ -22,7 +22,7 @@ class Judge:
     """
 
     def __init__(
-        self, model: ChatModel, domain: Domain, config: RewardConfig, seed: str, required: bool = True
+        self, model: ChatModel, domain: JudgedDomain, config: RewardConfig, seed: str, required: bool = True
     ) -> None:
         self.model, self.domain, self.config, self.seed, self.required = model, domain, config, seed, required
         self._pending: set[asyncio.Task[None]] = set()

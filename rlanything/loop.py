@@ -9,8 +9,9 @@ from typing import Any
 
 from rlanything.collect import Batch
 from rlanything.config import Config
+from rlanything.diagnostics import diagnostics
 from rlanything.evaluate import check_failures, evaluation_tasks, run_evaluation, summarise
-from rlanything.feedback import assign_policy_advantages, assign_reward_advantages, diagnostics, within
+from rlanything.feedback import assign_policy_advantages, assign_reward_advantages, within
 from rlanything.rewrite import rewrite
 from rlanything.runs import checkpoint
 from rlanything.runs.folder import RunFolder

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from rlanything.chat import ChatModel
 from rlanything.config import AdaptationConfig
-from rlanything.domains.base import Domain, RejectedTask
+from rlanything.domains.base import Domain, ProgramDomain, RejectedTask
 from rlanything.engines.base import PromptTooLong, SamplingParams
 from rlanything.judge import critic_summary
 from rlanything.rollout import request_seed
@@ -59,7 +59,8 @@ async def _propose(
 ) -> list[str]:
     """The rewriter's answers; none where the prompt does not fit its context."""
     chat = rewriter.chat
-    messages = domain.rewrite_messages(wish.task, wish.direction, wish.accuracy, critic_summary(group))
+    critic = domain.critic(group) if isinstance(domain, ProgramDomain) else critic_summary(group)
+    messages = domain.rewrite_messages(wish.task, wish.direction, wish.accuracy, critic)
     sampling = SamplingParams(
         config.temperature,
         config.max_response_tokens,

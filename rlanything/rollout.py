@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from rlanything.chat import ChatModel
 from rlanything.config import RolloutConfig
-from rlanything.domains.base import Domain, Env, Observation, Step, TaskError
+from rlanything.domains.base import Domain, Env, Observation, SandboxFailure, Step, TaskError
 from rlanything.engines.base import EngineError, PromptTooLong, SamplingParams
 from rlanything.types import Group, Status, Task, Trajectory, Turn
 
@@ -61,7 +61,7 @@ async def run_with_retries(
     for attempt in range(config.num_retry + 1):
         trajectory = await run_episode(task, index, domain, policy, config, f"{seed}/{attempt}", on_turn)
         trajectory.retries = attempt
-        if trajectory.status not in (Status.ENV_ERROR, Status.ENV_TIMEOUT):
+        if trajectory.status not in (Status.ENV_ERROR, Status.ENV_TIMEOUT, Status.SANDBOX_ERROR):
             break
     return trajectory
 
@@ -83,6 +83,8 @@ async def run_episode(
     except TimeoutError:
         trajectory.status = Status.ENV_TIMEOUT
         trajectory.error = f"no answer from the environment within rollout.env_timeout_s={config.env_timeout_s} s"
+    except SandboxFailure as error:
+        trajectory.status, trajectory.error = Status.SANDBOX_ERROR, str(error)
     except (EngineError, TaskError, asyncio.CancelledError, KeyboardInterrupt):
         raise
     except (
@@ -157,6 +159,7 @@ async def _play(
             engine.version,
             generate_s,
             time.perf_counter() - asked,
+            observation.results,
         )
         trajectory.turns.append(turn)
         steps.append(Step(text, parsed.action, observation))

@@ -37,8 +37,16 @@ def policy_samples(groups: Sequence[Group], band: Sequence[float], mean: str) ->
 
 
 def reward_samples(groups: Sequence[Group], band: Sequence[float], mean: str) -> list[Sample]:
-    """One sample an evaluation whose vote differs from its baseline (advantage not 0), within the band."""
-    return [
+    """One sample an evaluation whose vote differs from its baseline (advantage not 0), within the band; likewise for
+    unit tests."""
+    tests = [
+        make_sample(e.prompt_ids, e.response_ids, e.logprobs, e.advantage, mean, f"{group.task.id}/tests")
+        for group in groups
+        if within(group.accuracy, band)
+        for e in group.tests
+        if e.advantage != 0.0 and e.response_ids
+    ]
+    return tests + [
         make_sample(e.prompt_ids, e.response_ids, e.logprobs, e.advantage, mean, f"{t.task_id}/{t.index}")
         for group in groups
         if within(group.accuracy, band)

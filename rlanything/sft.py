@@ -37,7 +37,7 @@ from rlanything.config import (
     ModelConfig,
     RolloutConfig,
 )
-from rlanything.domains.base import Conversation, Domain, RejectedTask
+from rlanything.domains.base import Conversation, Domain, JudgedDomain, ProgramDomain, RejectedTask
 from rlanything.domains.registry import make_domain
 from rlanything.engines.base import SamplingParams
 from rlanything.evaluate import evaluation_tasks, run_evaluation
@@ -47,7 +47,7 @@ from rlanything.rollout import request_seed
 from rlanything.rules import POSITIVE, check_choices, check_numbers
 from rlanything.runs.checkpoint import writing
 from rlanything.runs.progress import Progress
-from rlanything.types import Direction, Sample
+from rlanything.types import Direction, Sample, Task
 
 SOURCES = ("sft.py", "chat.py", "domains/**/*.py", "learner/*.py")  # code that the result depends on, below the package
 
@@ -220,12 +220,26 @@ class WarmStart:
         return list(await asyncio.gather(*(answer(i, c) for i, c in enumerate(conversations))))
 
     async def _measure_reward(self) -> float:
+        if isinstance(self.domain, ProgramDomain):
+            return await self._measure_tests(self.domain)
+        assert isinstance(self.domain, JudgedDomain)
         held_out = self.domain.demonstrations("reward", self.config.measure_split, self.config.seed + 1)
         conversations = list(islice(held_out, self.config.num_measure * self.config.max_interaction_step))
         answers = await self._answers(conversations)
         parse = self.domain.parse_score
         truths = [parse(c.messages[-1]["content"])[0] for c in conversations]
         return sum(parse(a)[0] == t for a, t in zip(answers, truths, strict=True)) / len(truths)
+
+    async def _measure_tests(self, domain: ProgramDomain) -> float:
+        tasks = evaluation_tasks(domain, self.config.measure_split, self.config.num_measure, self.config.seed)
+        answers = await self._answers([Conversation([*domain.test_messages(t), {}], []) for t in tasks])
+
+        async def right(task: Task, answer: str) -> bool:
+            test, program = domain.parse_test(answer, task)[0], domain.reference(task)
+            return test is not None and program is not None and await domain.passes(task, program, test) == 1
+
+        found = await asyncio.gather(*(right(t, a) for t, a in zip(tasks, answers, strict=True)))
+        return sum(found) / len(tasks)
 
     async def _measure_rewriter(self) -> float:
         tasks = evaluation_tasks(self.domain, self.config.measure_split, self.config.num_measure, self.config.seed)
@@ -243,7 +257,7 @@ class WarmStart:
 
 
 _POSITIVE = ("num_measure", "max_interaction_step", "max_response_tokens", "batch", "max_update", "measure_every")
-_MEASURES = {"policy": "success", "reward": "agreement with labels", "rewriter": "valid proposals"}
+_MEASURES = {"policy": "success", "reward": "agreement with the truth", "rewriter": "valid proposals"}
 
 
 def warm_start(config: SftConfig, progress: Progress) -> None:

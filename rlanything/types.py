@@ -56,10 +56,11 @@ class Task:
 
 @dataclass
 class Evaluation:
-    """One judgement of one turn by the reward model.
+    """One answer of the reward model: a judgement of one turn, or a unit test for every program of a task.
 
-    `score` is S_ij, +1 or -1, or None where the text held no score (`parse_error` says why).
-    `advantage` is filled by `feedback`: the consistency feedback, standardised.
+    `score` is S_ij, +1 or -1, or None where the text held no score (`parse_error` says why). A unit test's is whether
+    every correct program passes it (None too where there is no correct program); what it says of each program stands
+    in `Turn.test_scores`. `advantage` is filled by `feedback`.
     """
 
     prompt_ids: list[int]
@@ -78,8 +79,9 @@ class Turn:
 
     `logprobs` are the engine's, of the tokens in `response_ids`, at the sampling temperature. `label` is the
     domain's own measure of the step where it has one (+1 progress, -1 none, None unknown): it is used for
-    diagnostics only, never for training. `reward` is the integrated feedback R_i, `advantage` its
-    standardised form; both are filled by `feedback` and None until then or where the turn takes no part.
+    diagnostics only, never for training. `results` are the verdicts of the domain's own checks of the action, where it
+    makes several. `signal` is mean_j S_ij, `reward` the integrated feedback R_i, `advantage` its standardised form;
+    they are filled by `feedback` and None until then or where the turn takes no part.
     """
 
     prompt_ids: list[int]
@@ -96,9 +98,17 @@ class Turn:
     policy_version: int = 0
     generate_s: float = 0.0
     env_s: float = 0.0
+    results: tuple[str, ...] = ()
     evaluations: list[Evaluation] = field(default_factory=list)
+    test_scores: list[int | None] = field(default_factory=list)  # by each of `Group.tests`, where there are some
+    signal: float | None = None
     reward: float | None = None
     advantage: float | None = None
+
+    @property
+    def scores(self) -> list[int | None]:
+        """S_ij by every evaluation j."""
+        return self.test_scores or [e.score for e in self.evaluations]
 
 
 @dataclass
@@ -123,10 +133,11 @@ class Trajectory:
 
 @dataclass
 class Group:
-    """The k episodes of one task."""
+    """The k episodes of one task, and the unit tests that the reward model wrote for it where it judges by these."""
 
     task: Task
     trajectories: list[Trajectory]
+    tests: list[Evaluation] = field(default_factory=list)
 
     @property
     def valid(self) -> list[Trajectory]:

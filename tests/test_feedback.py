@@ -10,18 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlanything.config import RewardConfig
+from rlanything.diagnostics import diagnostics, theorem_bound
 from rlanything.feedback import (
     ADVANTAGES,
     assign_policy_advantages,
     assign_reward_advantages,
-    diagnostics,
     discounted_signals,
     integrated_feedback,
     standardise,
-    theorem_bound,
+    step_signal,
     within,
 )
-from rlanything.types import Group, Status
+from rlanything.types import Evaluation, Group, Status
 
 
 def rewards(g: Group) -> list[list[float | None]]:
@@ -119,7 +119,10 @@ def test_step_discount_credits_a_step_with_what_came_after_it():
 
 
 def test_discounted_signals_skip_a_turn_without_a_score():
-    assert discounted_signals(trajectory(-1, [(1,), (None,), (-1,)]).turns, 0.5) == [0.75, -0.5, -1.0]
+    turns = trajectory(-1, [(1,), (None,), (-1,)]).turns
+    for turn in turns:
+        turn.signal = step_signal(turn, (), "all")
+    assert discounted_signals(turns, 0.5) == [0.75, -0.5, -1.0]
 
 
 def test_negative_weight_scales_what_lies_below_the_baseline_and_nothing_else():
@@ -273,3 +276,68 @@ def test_a_broken_episode_moves_nobody_elses_advantage(data, broken, rule, consi
 def test_standardise_uses_the_population_deviation():
     assert standardise([0, 2]).tolist() == [-1.0, 1.0]
     assert np.all(standardise([0.1] * 3) == 0)
+
+
+def coding_group(outcomes, matrix, config, unparsable=()):
+    """Programs with these outcomes and their passes of the tests (a row a program); tests named in `unparsable` are
+    none."""
+    g = group(*(trajectory(outcome, [()]) for outcome in outcomes))
+    g.tests = [Evaluation([1], [2], [-0.5], f"test {j}", None) for j in range(len(matrix[0]))]
+    for t, row in zip(g.trajectories, matrix, strict=True):
+        t.turns[0].test_scores = [None if j in unparsable else s for j, s in enumerate(row)]
+    for j, test in enumerate(g.tests):
+        right = [t.turns[0].test_scores[j] for t in g.trajectories if t.success]
+        test.score = min((s for s in right if s is not None), default=None)
+    assign_policy_advantages(g, config)
+    assign_reward_advantages(g, config)
+    return g
+
+
+TESTED = RewardConfig(consistency="tests", advantage="step_index")
+# Two correct programs, two wrong ones; test 0 tells all apart, 1 one of them, 2 is wrong and one wrong program passes.
+MATRIX = [[1, 1, -1], [1, 1, 1], [-1, 1, 1], [-1, -1, -1]]
+
+
+def test_a_unit_test_earns_the_wrong_programs_it_tells_or_loses_those_it_lets_pass():
+    g = coding_group([1, 1, -1, -1], MATRIX, TESTED)
+    assert [t.reward for t in g.tests] == [2.0, 1.0, -1.0] and [t.score for t in g.tests] == [1, 1, -1]
+    assert g.tests[0].advantage > g.tests[1].advantage > 0 > g.tests[2].advantage
+
+
+def test_only_unit_tests_that_correct_programs_pass_count_for_the_policy():
+    g = coding_group([1, 1, -1, -1], MATRIX, TESTED)
+    assert [t.turns[0].reward for t in g.trajectories] == [2.0, 2.0, -1.0, -2.0]
+    every = coding_group([1, 1, -1, -1], MATRIX, RewardConfig(consistency="tests", step_tests="all"))
+    assert every.trajectories[0].turns[0].reward == pytest.approx(1 + 1 / 3)
+
+
+def test_without_a_wrong_program_a_unit_test_is_right_or_not():
+    g = coding_group([1, 1], [[1, -1], [1, 1]], TESTED)
+    assert [t.reward for t in g.tests] == [1.0, -1.0]
+
+
+def test_without_a_correct_program_no_unit_test_trains_and_the_outcome_stands_alone():
+    g = coding_group([-1, -1], [[1, -1], [1, 1]], TESTED)
+    assert [t.advantage for t in g.tests] == [0.0, 0.0] and [t.turns[0].reward for t in g.trajectories] == [-1.0, -1.0]
+
+
+def test_what_is_no_unit_test_gets_the_least():
+    g = coding_group([1, -1, -1, -1, -1], [[1, -1, 1]] + [[1, 1, 1]] * 4, TESTED, unparsable=[2])
+    assert [t.reward for t in g.tests] == [0.0, -4.0, -4.0]
+    assert g.trajectories[0].turns[0].reward == 2.0, "absent from the mean"
+
+
+def test_the_generic_consistency_of_a_unit_test_is_the_mean_over_programs():
+    config = RewardConfig(consistency="feedback")
+    g = coding_group([1, 1, -1, -1], MATRIX, config)
+    rewards = [t.turns[0].reward for t in g.trajectories]
+    assert g.tests[0].reward == pytest.approx(sum(r * s for r, s in zip(rewards, [1, 1, -1, -1], strict=True)) / 4)
+
+
+def test_diagnostics_of_unit_tests():
+    g = coding_group([1, 1, -1, -1], MATRIX, TESTED)
+    g.trajectories[0].turns[0].results = ("ok", "ok")
+    g.trajectories[2].turns[0].results = ("ok", "time_limit")
+    d = diagnostics([g])
+    assert d["test_accuracy"] == pytest.approx(2 / 3) and d["test_detect_rate"] == pytest.approx(1 / 3)
+    assert d["pass_ratio"] == 0.75 and d["verdict/time_limit"] == 0.25 and d["rm_p_plus"] == pytest.approx(5 / 6)

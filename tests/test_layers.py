@@ -14,6 +14,7 @@ PURE = {
     "config": {"errors"},
     "rules": {"config"},
     "feedback": {"types", "config"},
+    "diagnostics": {"types"},
     "tasks": {"types"},
     "samples": {"feedback", "types"},
     "checksum": set(),

@@ -6,10 +6,10 @@ import pytest
 
 from rlanything.chat import Chat, ChatError, ChatModel
 from rlanything.config import DatasetConfig, EngineConfig, ModelConfig, RewardConfig, RolloutConfig
+from rlanything.diagnostics import diagnostics
 from rlanything.domains.alfworld.domain import AlfworldDomain
 from rlanything.domains.base import Observation
 from rlanything.engines import make_engine
-from rlanything.feedback import diagnostics
 from rlanything.judge import Judge, critic_summary
 from rlanything.rollout import ignore_turn, request_seed, run_group
 from rlanything.types import Status, Trajectory

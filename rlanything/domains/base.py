@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from rlanything.errors import ClearError
-from rlanything.types import Direction, Task, Trajectory
+from rlanything.types import Direction, Group, Task, Trajectory
 
 Message = dict[str, str]
 """One chat message: {"role": "system" | "user" | "assistant", "content": text}."""
@@ -16,6 +16,10 @@ Message = dict[str, str]
 
 class TaskError(ClearError, ValueError):
     """A task that cannot be used: the message names the task or file, what was found and what to do."""
+
+
+class SandboxFailure(RuntimeError):
+    """The sandbox broke while it executed a program: an accident of the infrastructure, which a retry may mend."""
 
 
 class RejectedTask(ValueError):
@@ -32,7 +36,8 @@ class Observation:
 
     `actions` are the admissible ones where the domain can list them. `invalid` marks an answer to an action
     that did nothing because it was malformed or not admissible. `label` is +1 where the last action was
-    progress by the domain's own measure, -1 where it was not, None where the domain cannot tell.
+    progress by the domain's own measure, -1 where it was not, None where the domain cannot tell. `results` are the
+    verdicts of several checks of the action, "ok" for one that it passes.
     """
 
     text: str
@@ -42,6 +47,7 @@ class Observation:
     invalid: bool = False
     label: int | None = None
     images: tuple[str, ...] = ()
+    results: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -88,7 +94,10 @@ class Env(Protocol):
 
 
 class Domain(Protocol):
-    """Everything that knows a domain. Implementations hold no state of an episode."""
+    """Everything that knows a domain. Implementations hold no state of an episode.
+
+    A domain is a JudgedDomain, whose turns the reward model judges, or a ProgramDomain, for which it writes unit tests.
+    """
 
     name: str
 
@@ -125,14 +134,6 @@ class Domain(Protocol):
         """The action in a response."""
         ...
 
-    def judge_messages(self, task: Task, trajectory: Trajectory, i: int) -> list[Message]:
-        """What the reward model reads to judge turn i; the shared history comes first."""
-        ...
-
-    def parse_score(self, text: str) -> tuple[int | None, str]:
-        """(+1 or -1, "") or (None, why there is no score)."""
-        ...
-
     def rewrite_messages(self, task: Task, direction: Direction, accuracy: float, critic: str) -> list[Message]:
         """What the rewriter reads to propose a harder or easier variant of the task."""
         ...
@@ -147,4 +148,46 @@ class Domain(Protocol):
 
     def settle_task(self, task: Task, accepted: bool) -> None:
         """Called once a candidate was accepted or dropped (ALFWorld moves its game from temp_train to syn_train)."""
+        ...
+
+    def close(self) -> None:
+        """Release what the domain holds in this process."""
+        ...
+
+
+@runtime_checkable
+class JudgedDomain(Domain, Protocol):
+    """A domain whose steps the reward model judges one by one."""
+
+    def judge_messages(self, task: Task, trajectory: Trajectory, i: int) -> list[Message]:
+        """What the reward model reads to judge turn i; the shared history comes first."""
+        ...
+
+    def parse_score(self, text: str) -> tuple[int | None, str]:
+        """(+1 or -1, "") or (None, why there is no score)."""
+        ...
+
+
+@runtime_checkable
+class ProgramDomain(Domain, Protocol):
+    """A domain whose actions are programs, for which the reward model writes unit tests."""
+
+    def test_messages(self, task: Task) -> list[Message]:
+        """What the reward model reads to write one unit test of the task."""
+        ...
+
+    def parse_test(self, text: str, task: Task) -> tuple[Any, str]:
+        """(a test as `passes` takes it, "") or (None, why there is none)."""
+        ...
+
+    async def passes(self, task: Task, action: str, test: Any) -> int | None:
+        """+1 where the program passes the test, -1 where not, None where the sandbox broke."""
+        ...
+
+    def reference(self, task: Task) -> str | None:
+        """A program that is known to be right, where the data has one: warm starts measure tests by it."""
+        ...
+
+    def critic(self, group: Group) -> str:
+        """What the tests say of the task's programs, for the rewriter."""
         ...

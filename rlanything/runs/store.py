@@ -1,4 +1,7 @@
-"""Episodes on disk: one parquet file a step, a row a trajectory, turns and evaluations nested; nothing is left out."""
+"""Episodes on disk: one parquet file a step, a row a trajectory, turns and evaluations nested; nothing is left out.
+
+The unit tests of a task stand in the row of its first trajectory.
+"""
 
 from __future__ import annotations
 
@@ -33,15 +36,16 @@ TURN = pa.struct(
         ("invalid", pa.bool_()),
     ]
     + [("label", pa.int8()), ("images", pa.list_(pa.string())), ("policy_version", pa.int32())]
-    + [("generate_s", pa.float32()), ("env_s", pa.float32()), ("evaluations", pa.list_(EVALUATION))]
-    + [("reward", pa.float64()), ("advantage", pa.float64())]
+    + [("generate_s", pa.float32()), ("env_s", pa.float32()), ("results", pa.list_(pa.string()))]
+    + [("evaluations", pa.list_(EVALUATION)), ("test_scores", pa.list_(pa.int8()))]
+    + [("signal", pa.float64()), ("reward", pa.float64()), ("advantage", pa.float64())]
 )
 SCHEMA = pa.schema(
     [("task_id", pa.string()), ("root_id", pa.string()), ("parent_id", pa.string()), ("direction", pa.string())]
     + [("born_step", pa.int32()), ("description", pa.string()), ("kind", pa.string()), ("index", pa.int32())]
     + [("outcome", pa.int8()), ("status", pa.string()), ("error", pa.string()), ("seconds", pa.float32())]
     + [("retries", pa.int32())]
-    + [("first_observation", pa.string()), ("turns", pa.list_(TURN))]
+    + [("first_observation", pa.string()), ("turns", pa.list_(TURN)), ("tests", pa.list_(EVALUATION))]
 )
 
 
@@ -54,7 +58,8 @@ def write_groups(
         task = group.task
         head: dict[str, Any] = {"root_id": task.root_id, "parent_id": task.parent_id, "direction": str(task.direction)}
         head |= {"born_step": task.born_step, "description": describe(task), "kind": kind(task)}
-        rows += [head | _row(t) for t in group.trajectories]
+        tests = [vars(test) for test in group.tests]
+        rows += [head | _row(t) | {"tests": [] if i else tests} for i, t in enumerate(group.trajectories)]
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist(rows, SCHEMA), sink, compression="zstd")
     write_atomic(path, sink.getvalue().to_pybytes())
@@ -91,10 +96,13 @@ def read_groups(path: Path, tasks: dict[str, Task]) -> list[Group]:
         task = tasks.get(row["task_id"]) or Task(
             row["task_id"], {}, row["root_id"], row["parent_id"], Direction(row["direction"]), row["born_step"]
         )
-        groups.setdefault(task.id, Group(task, [])).trajectories.append(trajectory)
+        group = groups.setdefault(task.id, Group(task, []))
+        group.trajectories.append(trajectory)
+        group.tests += [Evaluation(**e) for e in row["tests"]]
     return list(groups.values())
 
 
 def _turn(row: dict[str, Any]) -> Turn:
     evaluations = [Evaluation(**e) for e in row["evaluations"]]
-    return Turn(**{**row, "images": tuple(row["images"]), "evaluations": evaluations})
+    tuples = {name: tuple(row[name]) for name in ("images", "results")}
+    return Turn(**{**row, **tuples, "evaluations": evaluations})

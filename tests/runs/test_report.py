@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from rlanything.config import Config
+from rlanything.diagnostics import diagnostics
 from rlanything.evaluate import wilson
-from rlanything.feedback import assign_policy_advantages, diagnostics
+from rlanything.feedback import assign_policy_advantages
 from rlanything.runs import excerpts
 from rlanything.runs.folder import RunFolder
 from rlanything.runs.metrics import Metrics, append_jsonl

@@ -136,6 +136,9 @@ class AlfworldDomain:
             self._write_variant(task)  # removed by a step that a crash undid and whose verdict was another
         move_game(waiting / folder, waiting, active if accepted else None)
 
+    def close(self) -> None:
+        """Nothing is held."""
+
     def _parse(self, source: str) -> Game:
         return parse_game(self.library.files(source)[0], source)
 
