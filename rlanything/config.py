@@ -72,14 +72,27 @@ class EnginesConfig:
 
 @dataclass
 class DatasetConfig:
-    domain: str = "alfworld"  # alfworld
+    domain: str = "alfworld"  # alfworld | coding
     backend: str = "simulator"  # ALFWorld: simulator | textworld (the real package)
-    path: str = ""  # folder of games (<split>.jsonl.xz or json_2.1.1/<split>/); "" for $ALFWORLD_DATA
+    path: str = ""  # folder of games (<split>.jsonl.xz or json_2.1.1/<split>/; "" for $ALFWORLD_DATA), or of problems
     project: str = ""  # adapted games are written below <path>/json_2.1.1/<project>; "" for the run's name
     train_split: str = "train"
     num_task: int = 0  # use only so many training tasks (drawn with the seed); 0: all
     prompt: str = "full"  # full (explains the rules, for instruct models) | compact (for tiny models)
     show_actions: str = "all"  # ALFWorld prompts list all commands by number, those that act `here`, or none
+    skip_bad: bool = False  # coding: leave out rows that are no problems; else they are refused
+    num_test: int = 0  # coding: tests of a problem that decide whether a program is correct; 0: all
+    float_tolerance: float = 1e-6  # coding: by which expected numbers with a decimal point may be missed
+
+
+@dataclass
+class SandboxConfig:
+    allow_unisolated: bool = False  # execute programs even where they cannot be isolated
+    num_runner: int = 0  # executions at once in each process that plays episodes; 0: four a core
+    wall_factor: float = 4.0  # a program is killed after so many times its problem's processor time, and a second
+    memory_mb: int = 512  # of one process of a program [MiB]
+    output_mb: int = 16  # that a program may write [MiB]
+    num_process: int = 8  # and threads of a program
 
 
 @dataclass
@@ -188,6 +201,7 @@ class Config:
     model: ModelsConfig = field(default_factory=ModelsConfig)
     engine: EnginesConfig = field(default_factory=EnginesConfig)
     dataset: DatasetConfig = field(default_factory=DatasetConfig)
+    sandbox: SandboxConfig = field(default_factory=SandboxConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
     adaptation: AdaptationConfig = field(default_factory=AdaptationConfig)

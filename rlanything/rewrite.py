@@ -32,6 +32,7 @@ async def rewrite(
     Returns how many proposals were made and, by reason, rejected (`proposed`, `rejected_<reason>`).
     """
     by_id = {g.task.id: g for g in groups}
+    known = {domain.identity(task) for task in pool.tasks()}
     counts: Counter[str] = Counter()
     answers = await asyncio.gather(
         *(_propose(w, by_id[w.task.id], rewriter, domain, config, f"{seed}/{step}") for w in wishes)
@@ -45,6 +46,11 @@ async def rewrite(
             except RejectedTask as rejected:
                 reasons[rejected.reason] += 1
                 continue
+            if domain.identity(task) in known:
+                domain.settle_task(task, accepted=False)
+                reasons["duplicate"] += 1
+                continue
+            known.add(domain.identity(task))
             pool.propose(task, wish.accuracy, step, domain.describe(task))
             counts["proposed"] += 1
             break

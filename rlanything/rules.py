@@ -14,7 +14,7 @@ CHOICES: dict[str, tuple[object, ...]] = {
     "engine.{role}.kind": ("vllm", "transformers"),
     "engine.{role}.dtype": ("auto", "bfloat16", "float32"),
     "cluster.placement": ("colocated", "split"),
-    "dataset.domain": ("alfworld",),
+    "dataset.domain": ("alfworld", "coding"),
     "dataset.backend": ("simulator", "textworld"),
     "dataset.prompt": ("full", "compact"),
     "dataset.show_actions": ("all", "here", "none"),
@@ -42,6 +42,10 @@ POSITIVE = (
     "engine.{role}.tensor_parallel_size",
     "engine.{role}.num_replica",
     "engine.{role}.step_timeout_s",
+    "sandbox.wall_factor",
+    "sandbox.memory_mb",
+    "sandbox.output_mb",
+    "sandbox.num_process",
     "rollout.num_trial",
     "rollout.num_rollout_per_trial",
     "rollout.max_interaction_step",
@@ -69,6 +73,9 @@ NOT_NEGATIVE = (
     "experiment.eval_every",
     "experiment.num_thread",
     "dataset.num_task",
+    "dataset.num_test",
+    "dataset.float_tolerance",
+    "sandbox.num_runner",
     "rollout.num_retry",
     "rollout.top_k",
     "reward.num_evaluation",
@@ -172,6 +179,11 @@ def _check_sampling(config: Config) -> None:
 
 def _check_reward(config: Config) -> None:
     reward = config.reward
+    if reward.consistency == "tests" and config.dataset.domain != "coding":
+        raise ConfigError(
+            f"reward.consistency=tests: with dataset.domain={config.dataset.domain} the reward model judges turns, and "
+            "writes no tests; expected feedback or relative"
+        )
     if reward.num_evaluation == 0 and reward.step_weight != 0:
         raise ConfigError(
             f"reward.step_weight={reward.step_weight}: needs evaluations, but reward.num_evaluation=0; "

@@ -67,6 +67,7 @@ class Serving:
         for split in splits:
             self.domain.tasks(split)  # a missing one is found before the models are loaded
         self._closing = ExitStack()
+        self._closing.callback(self.domain.close)
         self.models = {}
         for role in roles:
             self.models[role] = cluster.chat_model(role) if cluster else self._chat_model(role, folder)

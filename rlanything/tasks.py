@@ -89,6 +89,10 @@ class TaskPool:
         self.queue[:0] = later
         return [*drawn.values(), *(c.task for c in list(self.candidates.values())[:max_candidate])]
 
+    def tasks(self) -> list[Task]:
+        """Active tasks and candidates."""
+        return [*self.active.values(), *(c.task for c in self.candidates.values())]
+
     def settle(self, groups: Sequence[Group], step: int, min_group: int) -> list[tuple[Task, bool]]:
         """Note the accuracies, accept or drop the candidates among the groups; returns (candidate, accepted) pairs."""
         verdicts = []

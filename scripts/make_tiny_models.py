@@ -21,6 +21,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from rlanything.cli import run_guarded
 from rlanything.config import DatasetConfig
 from rlanything.domains.alfworld.domain import AlfworldDomain
+from rlanything.domains.base import Domain
 
 # Commands, the fixed parts of the room's answers and the judge's reasons, longest first where one begins another.
 PHRASES = [
@@ -71,14 +72,14 @@ NUM_TEXT = {"policy": 3000, "reward": 300, "rewriter": 1000}  # demonstrations t
 INIT_STD = 0.06  # of the weights: at 0.02, Qwen3's own, so small a model learns far more slowly
 
 
-def texts(domain: AlfworldDomain, numbers: dict[str, int]) -> Iterator[str]:
+def texts(domain: Domain, numbers: dict[str, int]) -> Iterator[str]:
     """Every message of so many demonstrations of each role."""
     for role, number in numbers.items():
         for conversation in islice(domain.demonstrations(role, "train", seed=0), number):
             yield from (m["content"] for m in conversation.messages)
 
 
-def make_tokenizer(domain: AlfworldDomain, vocab_size: int, numbers: dict[str, int]) -> PreTrainedTokenizerFast:
+def make_tokenizer(domain: Domain, vocab_size: int, numbers: dict[str, int]) -> PreTrainedTokenizerFast:
     """Byte-level BPE over pieces that a pattern cuts out: names, phrases, words, everything else."""
     pattern = "|".join([*PHRASES, NAME, f" (?={NAME})", TOPIC, " ?[A-Za-z]+", "[0-9]", r"\s", r"[^A-Za-z0-9\s]"])
     tokenizer = Tokenizer(models.BPE())

@@ -121,6 +121,10 @@ class Domain(Protocol):
         """The task's type, by which evaluation is broken down."""
         ...
 
+    def identity(self, task: Task) -> str:
+        """What no two tasks of a pool may share."""
+        ...
+
     def system_message(self) -> Message | None:
         """What opens every policy conversation."""
         ...

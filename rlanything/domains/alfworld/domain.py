@@ -76,6 +76,10 @@ class AlfworldDomain:
         """One of ALFWorld's six task types."""
         return str(task.payload["kind"])
 
+    def identity(self, task: Task) -> str:
+        """The sentence in its room."""
+        return f"{task.payload['source']}: {task.payload['sentence']}"
+
     def system_message(self) -> Message | None:
         """The rules, for models that need them told."""
         return {"role": "system", "content": prompts.POLICY_SYSTEM} if self.config.prompt == "full" else None

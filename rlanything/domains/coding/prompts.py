@@ -1,0 +1,117 @@
+"""Every prompt of the coding domain, and what is read out of the answers.
+
+Two styles: `full` explains what is wanted and suits instruct models; `compact` holds the problem alone and suits tiny
+models that learned the form from demonstrations. Programs and tests come in fenced blocks.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from rlanything.domains.base import Message, ParsedAction
+from rlanything.domains.coding.problems import Check
+from rlanything.types import Direction
+
+MAX_GENERATED_CHARS = 100_000  # of a test or a problem that a model writes
+MIN_TESTS = 4  # of a problem that a model writes
+_PROGRAM = re.compile(r"```(?:python3?|py)?[ \t]*\n(.*?)```", re.DOTALL)
+_TEST = re.compile(r"```input[ \t]*\n(.*?)```.*?```output[ \t]*\n(.*?)```", re.DOTALL)
+
+POLICY_SYSTEM = (
+    "You solve programming problems. Think first, then write one complete Python 3 program that reads from standard "
+    "input and writes to standard output, in one block fenced by ```python and ```. It is run as it stands, on tests "
+    "that you do not see."
+)
+TEST_SYSTEM = (
+    "You write a unit test for a programming problem: an input that a correct program answers with exactly your "
+    "output, and that many wrong programs fail. Think first: choose a case that is easily overlooked, small enough "
+    "that you can work out the output by hand, and work it out. Then give the input in a block fenced by ```input and "
+    "```, and the output in a block fenced by ```output and ```."
+)
+REWRITE_SYSTEM = (
+    "You change programming problems so that they become easier or harder for those who solve them now. Write one "
+    "new problem of the same kind, complete by itself, that a short program reading standard input can solve, with at "
+    f"least {MIN_TESTS} tests whose outputs you have worked out. Think first, then answer with one JSON object: "
+    '{"question": "...", "test_input": ["...", ...], "test_output": ["...", ...]}.'
+)
+
+
+def _conversation(system: str, text: str, style: str) -> list[Message]:
+    user: Message = {"role": "user", "content": text}
+    return [user] if style == "compact" else [{"role": "system", "content": system}, user]
+
+
+def statement(payload: Mapping[str, Any]) -> str:
+    """The problem as everyone reads it."""
+    text = str(payload["question"])
+    given, wanted = payload.get("example_input"), payload.get("example_output")
+    if isinstance(given, list) and isinstance(wanted, list):
+        for a, b in zip(given, wanted, strict=False):
+            text += f"\n\nExample input:\n{a.strip()}\nExample output:\n{b.strip()}"
+    return text
+
+
+def parse_program(text: str) -> ParsedAction:
+    """The last fenced block."""
+    blocks = _PROGRAM.findall(text)
+    if not blocks:
+        return ParsedAction(None, "no block fenced by ```python and ```")
+    return ParsedAction(blocks[-1]) if blocks[-1].strip() else ParsedAction(None, "an empty block")
+
+
+def program_response(thought: str, program: str) -> str:
+    """A demonstration's response."""
+    return f"{thought}\n```python\n{program.rstrip()}\n```".lstrip()
+
+
+def test_messages(payload: Mapping[str, Any], style: str) -> list[Message]:
+    """The problem, and the wish for one test."""
+    return _conversation(TEST_SYSTEM, f"{statement(payload)}\n\nWrite one test.", style)
+
+
+def parse_test(text: str) -> tuple[Check | None, str]:
+    """The last pair of an input and an output block."""
+    found = _TEST.findall(text)
+    if not found:
+        return None, "no blocks fenced by ```input and ```output"
+    given, wanted = found[-1]
+    if not wanted.strip():
+        return None, "an empty output"
+    if len(given) + len(wanted) > MAX_GENERATED_CHARS:
+        return None, f"a test of {len(given) + len(wanted)} characters, more than {MAX_GENERATED_CHARS}"
+    return Check(given, wanted), ""
+
+
+def test_response(thought: str, check: Check) -> str:
+    """A demonstration's test."""
+    return f"{thought}\n```input\n{check.input.rstrip()}\n```\n```output\n{check.output.rstrip()}\n```".lstrip()
+
+
+def rewrite_messages(
+    root: str, payload: Mapping[str, Any], direction: Direction, accuracy: float, critic: str, style: str
+) -> list[Message]:
+    """The original problem, the problem now, how programs did, and the wish."""
+    original = "" if root == payload["question"] else f"Original problem:\n{root}\n\n"
+    return _conversation(
+        REWRITE_SYSTEM,
+        f"{original}Problem:\n{statement(payload)}\n\nSolved: {accuracy:.0%}\n{critic}\n\nMake it {direction}.",
+        style,
+    )
+
+
+def parse_problem(text: str) -> dict[str, Any] | None:
+    """The last JSON object with a question, whatever text is around it."""
+    decoder, found, start = json.JSONDecoder(), None, text.find("{")
+    while start >= 0:
+        try:
+            value, end = decoder.raw_decode(text, start)
+        except ValueError:
+            end = start + 1
+        else:
+            if isinstance(value, dict) and "question" in value:
+                found = value
+        start = text.find("{", end)
+    return found

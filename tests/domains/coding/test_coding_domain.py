@@ -1,0 +1,178 @@
+"""Programs and tests in the real sandbox; what the models write stands in for them, token for token."""
+
+import asyncio
+import json
+from types import SimpleNamespace
+
+import pytest
+from coding_world import PROBLEMS, rows
+
+from rlanything.chat import ChatModel
+from rlanything.collect import Batch, Collector
+from rlanything.config import AdaptationConfig, DatasetConfig, RewardConfig, RolloutConfig, SandboxConfig
+from rlanything.domains.base import JudgedDomain, ProgramDomain, RejectedTask
+from rlanything.domains.coding import prompts
+from rlanything.domains.coding.domain import CodingDomain
+from rlanything.domains.coding.problems import Check
+from rlanything.engines.base import Completion
+from rlanything.feedback import assign_policy_advantages, assign_reward_advantages
+from rlanything.rewrite import rewrite
+from rlanything.sandbox.kernel import SUPPORTED
+from rlanything.sandbox.protocol import Execution, Verdict
+from rlanything.tasks import TaskPool
+from rlanything.types import Direction, Status
+
+pytestmark = pytest.mark.skipif(not SUPPORTED, reason="the sandbox wants Linux")
+RIGHT = prompts.program_response("I add.", PROBLEMS[0][1])
+ALSO_RIGHT = prompts.program_response("", "print(sum(map(int, input().split())))")
+WRONG = prompts.program_response("", "a, b = map(int, input().split())\nprint(a - b)")
+CRASHES = prompts.program_response("", "print(1 / 0)")
+NONE = "I cannot."
+TELLS, TOO_EASY = (prompts.test_response("", Check(*test)) for test in (("2 3", "5"), ("4 0", "4")))
+UNTRUE = prompts.test_response("", Check("2 3", "-1"))
+
+
+class Script:
+    """An engine that says what it is told, one text after the other."""
+
+    version = 0
+
+    def __init__(self, texts: list[str]) -> None:
+        self.texts = texts
+
+    async def generate(self, prompt_ids, sampling, n=1, images=()):
+        said, self.texts = self.texts[:n], self.texts[n:]
+        return [Completion([*text.encode()], [-0.5] * len(text.encode()), "stop") for text in said]
+
+
+def model(texts: list[str]) -> ChatModel:
+    chat = SimpleNamespace(
+        eos_id=0, prompt=lambda messages: [*str(messages).encode()], decode=lambda ids: bytes(ids).decode()
+    )
+    return ChatModel(Script(texts), chat)
+
+
+@pytest.fixture
+def domain(tmp_path):
+    (tmp_path / "train.json").write_text(json.dumps(rows()))
+    domain = CodingDomain(DatasetConfig("coding", path=str(tmp_path), prompt="compact"), SandboxConfig(num_runner=2))
+    yield domain
+    domain.close()
+
+
+def play(domain, programs, tests, reward=None):
+    config = reward or RewardConfig(num_evaluation=len(tests), consistency="tests")
+    collector = Collector(domain, model(programs), model(tests) if tests else None, config)
+    batch = Batch(domain.tasks("train")[:1], len(programs), "seed", RolloutConfig(max_interaction_step=1, num_retry=0))
+    [group] = asyncio.run(collector.collect(batch, lambda: None))
+    assign_policy_advantages(group, config)
+    assign_reward_advantages(group, config)
+    return group
+
+
+def test_it_is_a_program_domain_and_no_judged_one(domain):
+    assert isinstance(domain, ProgramDomain) and not isinstance(domain, JudgedDomain)
+
+
+def test_programs_meet_the_problem_s_tests_and_those_that_the_reward_model_wrote(domain):
+    group = play(domain, [RIGHT, WRONG, ALSO_RIGHT, CRASHES, NONE], [TELLS, TOO_EASY, UNTRUE, "no test"])
+    assert [t.outcome for t in group.trajectories] == [1, -1, 1, -1, -1] and group.accuracy == 0.4
+    turns = [t.turns[0] for t in group.trajectories]
+    assert turns[0].results == ("ok",) * 4 and turns[1].results == ("wrong_answer",) * 4
+    assert turns[3].results == ("runtime_error",) * 4 and turns[4].results == () and turns[4].invalid
+    assert [turn.test_scores for turn in turns] == [
+        [1, 1, -1, None],
+        [-1, 1, 1, None],
+        [1, 1, -1, None],
+        [-1, -1, -1, None],
+        [-1, -1, -1, None],
+    ]
+    assert [t.score for t in group.tests] == [1, 1, -1, None] and group.tests[3].parse_error
+    assert [t.reward for t in group.tests] == [3.0, 2.0, -1.0, -3.0]
+    assert [turn.reward for turn in turns] == [2.0, -1.0, 2.0, -2.0, -2.0]
+    assert turns[0].advantage > 0 > turns[1].advantage > turns[3].advantage
+    assert "ZeroDivisionError" in turns[3].observation
+
+
+def test_what_a_program_prints_is_no_way_to_pass(domain):
+    greedy = prompts.program_response("", "import os\nprint(3, 12, 0, 30)\nos._exit(0)")
+    group = play(domain, [greedy, RIGHT], [])
+    assert [t.outcome for t in group.trajectories] == [-1, 1]
+
+
+def test_a_broken_sandbox_is_a_failure_and_never_a_reward(domain, monkeypatch):
+    async def broken(source, stdin, limits):
+        return Execution(Verdict.SANDBOX_ERROR, error="out of memory")
+
+    monkeypatch.setattr(domain.sandbox, "run", broken)
+    group = play(domain, [RIGHT, RIGHT], [TELLS])
+    assert [t.status for t in group.trajectories] == [Status.SANDBOX_ERROR] * 2 and group.valid == []
+    assert group.tests[0].score is None and group.tests[0].advantage == 0.0
+
+
+def test_programs_and_tests_are_the_last_fenced_blocks():
+    assert prompts.parse_program("```python\na\n``` or\n```py\nb\n```").action == "b\n"
+    assert prompts.parse_program("```\nc\n```").action == "c\n"
+    assert (
+        prompts.parse_program("```python\n \n```").action is None and prompts.parse_program("print(1)").action is None
+    )
+    assert prompts.parse_test(f"{UNTRUE} better: {TELLS}")[0] == Check("2 3\n", "5\n")
+    for text in ("", "```input\n1\n```", "```output\n1\n```", "```input\n1\n```\n```output\n\n```"):
+        assert prompts.parse_test(text)[0] is None
+    assert "characters" in prompts.parse_test(prompts.test_response("", Check("1" * 200_000, "1")))[1]
+
+
+PROPOSAL = {"question": "Print the sum of a, b and c.", "test_input": [f"{i} 1 1" for i in range(4)]}
+PROPOSAL |= {"test_output": [str(i + 2) for i in range(4)]}
+
+
+def test_a_proposal_becomes_a_task_whatever_text_is_around_it(domain):
+    task = domain.tasks("train")[0]
+    text = f'Think {{so}}: {{"a": 1}}\n```json\n{json.dumps(PROPOSAL)}\n``` and that is all }}.'
+    variant = domain.parse_task(text, task, Direction.HARDER, "q#1")
+    assert variant.payload["question"] == PROPOSAL["question"] and variant.payload["tests"][0] == ["0 1 1", "2"]
+    assert variant.payload["root"] == task.payload["question"] and variant.parent_id == task.id
+    assert variant.payload["time_limit_s"] == 2.0 and "solution" not in variant.payload
+    deeper = domain.rewrite_messages(variant, Direction.EASIER, 0.1, domain.critic(play(domain, [RIGHT], [TELLS])))
+    assert "Original problem:\nPrint the sum of a and b." in deeper[0]["content"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("no JSON", "no_proposal"),
+        (json.dumps(PROPOSAL | {"test_output": ["1"]}), "schema"),
+        (json.dumps(PROPOSAL | {"test_input": ["1 1 1"] * 4}), "contradiction"),
+        (json.dumps({k: v[:3] if isinstance(v, list) else v for k, v in PROPOSAL.items()}), "too_few_tests"),
+        (json.dumps(PROPOSAL | {"question": "x" * 200_000}), "too_large"),
+        (json.dumps(PROPOSAL | {"question": " Print the sum  of a and b. "}), "unchanged"),
+    ],
+)
+def test_a_bad_proposal_is_rejected_with_its_reason(domain, text, reason):
+    with pytest.raises(RejectedTask) as caught:
+        domain.parse_task(text, domain.tasks("train")[0], Direction.HARDER, "q#1")
+    assert caught.value.reason == reason
+
+
+def test_a_problem_that_the_pool_has_is_not_proposed_again(domain):
+    tasks = domain.tasks("train")
+    pool = TaskPool.of(tasks, 0.2, 0.8, seed=0)
+    groups = [play(domain, [RIGHT, RIGHT], [TELLS])]
+    wishes = pool.wishes(groups, 4, 2)
+    known = json.dumps(PROPOSAL | {"question": tasks[1].payload["question"]})
+    config = AdaptationConfig(num_try=3)
+    told = [known, known, json.dumps(PROPOSAL)]
+    counts = asyncio.run(rewrite(wishes, groups, pool, model(told), domain, config, "0", 1))
+    assert counts == {"proposed": 1, "rejected_duplicate": 2}
+    told = [json.dumps(PROPOSAL)] * 3
+    pool.candidates.clear()
+    assert asyncio.run(rewrite(wishes, groups, pool, model(told), domain, config, "0", 2))["proposed"] == 1
+
+
+def test_demonstrations_solve_the_problems(domain):
+    stream = domain.demonstrations("policy", "train", 0)
+    for _ in range(3):
+        conversation = next(stream)
+        task = next(t for t in domain.tasks("train") if t.id == conversation.key)
+        program = prompts.parse_program(conversation.messages[-1]["content"]).action
+        assert asyncio.run(domain.passes(task, program, Check(*task.payload["tests"][0]))) == 1
