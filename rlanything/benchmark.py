@@ -33,6 +33,10 @@ def benchmark(config: Config) -> None:
         return
     use_devices(config)
     folder = RunFolder(config)
+    if folder.rollouts(1).parent.exists():
+        raise RunError(
+            f"{folder.path}: holds a training run, whose metrics would be lost; choose another experiment.name"
+        )
     with closing(folder):
         folder.open(config)
         _run(config, folder, progress)

@@ -13,7 +13,7 @@ from rlanything.diagnostics import diagnostics
 from rlanything.domains.base import Domain
 from rlanything.runs.folder import RunError
 from rlanything.runs.progress import Progress
-from rlanything.types import Group, Task
+from rlanything.types import Group, Task, Trajectory
 
 Z95 = 1.959964  # standard normal quantile of a two-sided 95 % interval
 
@@ -73,8 +73,28 @@ def summarise(groups: Sequence[Group], domain: Domain) -> dict[str, float]:
         "success_high": high,
         "episodes": len(episodes),
         "response_tokens": tokens / max(1, len(episodes)),
+        **_of_many(groups),
     }
     for kind in sorted({domain.kind(g.task) for g in groups}):
         of_kind = [t.success for g, t in episodes if domain.kind(g.task) == kind]
         figures[f"success_rate/{kind}"] = sum(of_kind) / len(of_kind) if of_kind else float("nan")
     return figures
+
+
+def _of_many(groups: Sequence[Group]) -> dict[str, float]:
+    """Where every task was played k > 1 times: the share of tasks that one of the k solved (pass@k), and, where the
+    reward model wrote tests, how often that one solves its task which passes most of them (equals share the place)."""
+    k = max((len(g.trajectories) for g in groups), default=0)
+    played = [g.valid for g in groups if g.valid]
+    if k < 2 or not played:
+        return {}
+    figures = {f"pass@{k}": sum(any(t.success for t in group) for group in played) / len(played)}
+    if any(g.tests for g in groups):
+        figures[f"best_of_{k}"] = sum(_best(group) for group in played) / len(played)
+    return figures
+
+
+def _best(trajectories: Sequence[Trajectory]) -> float:
+    passed = [sum(score == 1 for turn in t.turns for score in turn.scores) for t in trajectories]
+    best = [t.success for t, n in zip(trajectories, passed, strict=True) if n == max(passed)]
+    return sum(best) / len(best)

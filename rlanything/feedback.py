@@ -215,4 +215,4 @@ def reward_of_test(passed: Sequence[tuple[bool, int | None]], unparsable: float)
         return min(unparsable, -float(max(1, sum(not success for success, _ in passed))))
     if all(score > 0 for score in right):
         return float(sum(score < 0 for score in wrong)) if wrong else 1.0
-    return -float(sum(score > 0 for score in wrong)) if wrong else -1.0
+    return 0.0 - sum(score > 0 for score in wrong) if wrong else -1.0

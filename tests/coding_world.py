@@ -40,7 +40,7 @@ def rows() -> list[dict]:
     return found
 
 
-def make_coding_world(root: Path, updates: int = 120) -> tuple[Path, Path]:
+def make_coding_world(root: Path, updates: int = 300) -> tuple[Path, Path]:
     """Folders of problems (train and eval, the same) and of a model that solves some of them."""
     from make_tiny_models import make_model, make_tokenizer
 
@@ -59,8 +59,8 @@ def make_coding_world(root: Path, updates: int = 120) -> tuple[Path, Path]:
     make_model(tokenizer, hidden=64, layers=2, seed=0).save_pretrained(root / "untrained")
     tokenizer.save_pretrained(root / "untrained")
     chat = Chat(ModelConfig(str(root / "untrained")))
-    config = LearnerConfig(lr=1e-2, num_update=1, dtype="float32", micro_batch_tokens=2048)
-    learner = Learner(ModelConfig(str(root / "untrained")), config, 0, log_path=root / "learner.log")
+    config = LearnerConfig(lr=1e-2, schedule="linear", num_update=1, dtype="float32", micro_batch_tokens=2048)
+    learner = Learner(ModelConfig(str(root / "untrained")), config, updates, log_path=root / "learner.log")
     streams = [domain.demonstrations(role, "train", 0) for role in ("policy", "reward")]
     for _ in range(updates):
         metrics = learner.update_supervised([encode(chat, c) for s in streams for c in islice(s, 8)])
