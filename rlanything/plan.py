@@ -153,10 +153,11 @@ def print_plan(config: Config, progress: Progress) -> None:
     rollout, reward = config.rollout, config.reward
     episodes = rollout.num_trial * rollout.num_rollout_per_trial
     turns = episodes * rollout.max_interaction_step
+    judged = rollout.num_trial if config.dataset.domain == "coding" else turns  # tests are written for a whole task
     progress.line(
         f"a step: {rollout.num_trial} tasks (and up to {config.adaptation.max_candidate} candidates) x "
         f"{rollout.num_rollout_per_trial} episodes = {episodes} episodes, at most {turns} turns, "
-        f"{turns * reward.num_evaluation} evaluations, {turns * rollout.max_response_tokens / 1e6:.2f} M policy tokens"
+        f"{judged * reward.num_evaluation} evaluations, {turns * rollout.max_response_tokens / 1e6:.2f} M policy tokens"
     )
     updates = config.training.policy.num_update * config.training.policy.num_epoch
     progress.line(
