@@ -24,6 +24,7 @@ from rlanything.domains.base import (
 )
 from rlanything.domains.coding import prompts
 from rlanything.domains.coding.compare import same_output
+from rlanything.domains.coding.demonstrations import demonstrations
 from rlanything.domains.coding.problems import BadProblem, Check, check_row, read_problems
 from rlanything.sandbox.pool import Sandbox
 from rlanything.sandbox.protocol import Limits, Verdict
@@ -133,22 +134,15 @@ class CodingDomain:
     def critic(self, group: Group) -> str:
         """How many programs passed each test, of the problem's own and of those that the reward model wrote."""
         turns = [turn for t in group.valid for turn in t.turns]
-        verdicts = Counter(v for turn in turns for v in turn.results if v != Verdict.OK)
         tried = [turn.results for turn in turns if turn.results]
         own = [sum(found[i] == Verdict.OK for found in tried) for i in range(min(map(len, tried), default=0))]
         written = [
-            f"{sum(turn.test_scores[j] == 1 for turn in turns)}{'' if test.score == 1 else ' (doubtful)'}"
+            (sum(turn.test_scores[j] == 1 for turn in turns), test.score == 1)
             for j, test in enumerate(group.tests)
             if not test.parse_error
         ]
-        lines = [f"Of {len(turns)} programs these passed its tests: {', '.join(map(str, own)) or 'none'}."]
-        if written:
-            lines.append(f"Further tests were passed by: {', '.join(written)}.")
-        if verdicts:
-            lines.append(
-                "Failures: " + ", ".join(f"{v.replace('_', ' ')} {n}" for v, n in verdicts.most_common()) + "."
-            )
-        return "\n".join(lines)
+        failures = Counter(v for turn in turns for v in turn.results if v != Verdict.OK)
+        return prompts.critic(len(turns), own, written, failures)
 
     def rewrite_messages(self, task: Task, direction: Direction, accuracy: float, critic: str) -> list[Message]:
         """The original, the problem now, how programs did, and the wish."""
@@ -177,24 +171,9 @@ class CodingDomain:
         return variant
 
     def demonstrations(self, role: str, split: str, seed: int) -> Iterator[Conversation]:
-        """Solutions (policy) and tests (reward) of the problems that have them. Raises TaskError where none has."""
-        rng, solved = random.Random(seed), [t for t in self.tasks(split) if self.reference(t)]
-        if role == "rewriter" or not solved:
-            raise TaskError(
-                f"{self.data_files(split)[0]}: has no demonstrations for the {role}; give conversations of your own "
-                "(data=FILE.jsonl)"
-            )
-        while True:
-            task = rng.choice(solved)
-            if role == "policy":
-                opening = [self.system_message(), {"role": "user", "content": prompts.statement(task.payload)}]
-                messages = [m for m in opening if m]
-                answer = prompts.program_response("", str(self.reference(task)))
-            else:
-                messages = self.test_messages(task)
-                answer = prompts.test_response("", Check(*rng.choice(task.payload["tests"])))
-            trained = [False] * len(messages) + [True]
-            yield Conversation([*messages, {"role": "assistant", "content": answer}], trained, task.id)
+        """Solutions (policy), tests (reward) and variants (rewriter) of the problems that have what they are made of.
+        Raises TaskError where none has."""
+        return demonstrations(self, role, split, random.Random(seed))
 
     def settle_task(self, task: Task, accepted: bool) -> None:
         """Nothing: the pool holds all of a problem."""

@@ -16,7 +16,7 @@ from rlanything.domains.base import TaskError
 
 TIME_LIMIT_S = 4.0  # of a problem that names none
 MAX_TEST_CHARS = 32 << 20  # of one test's input or output: more is a mistake in the data
-OPTIONAL = ("example_input", "example_output", "kind", "solution", "task_id")
+OPTIONAL = ("example_input", "example_output", "kind", "solution", "chain", "task_id")
 
 
 class BadProblem(ValueError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlanything.domains.base import Message, ParsedAction
@@ -100,6 +100,25 @@ def rewrite_messages(
         f"{original}Problem:\n{statement(payload)}\n\nSolved: {accuracy:.0%}\n{critic}\n\nMake it {direction}.",
         style,
     )
+
+
+def critic(num: int, own: Sequence[int], written: Sequence[tuple[int, bool]], failures: Mapping[str, int]) -> str:
+    """How many of `num` programs passed each of the problem's tests, and each that the reward model wrote (with whether
+    every correct program did); and the other verdicts."""
+    lines = [f"Of {num} programs these passed its tests: {', '.join(map(str, own)) or 'none'}."]
+    if written:
+        told = ", ".join(f"{n}{'' if right else ' (doubtful)'}" for n, right in written)
+        lines.append(f"Further tests were passed by: {told}.")
+    if failures:
+        told = ", ".join(f"{verdict.replace('_', ' ')} {n}" for verdict, n in sorted(failures.items()))
+        lines.append(f"Failures: {told}.")
+    return "\n".join(lines)
+
+
+def problem_response(question: str, tests: Sequence[Check]) -> str:
+    """A demonstration's problem."""
+    inputs, outputs = [test.input for test in tests], [test.output for test in tests]
+    return json.dumps({"question": question, "test_input": inputs, "test_output": outputs})
 
 
 def parse_problem(text: str) -> dict[str, Any] | None:

@@ -1,0 +1,67 @@
+"""What a supervised warm start learns from: solutions, tests and variants of problems that have solutions or chains."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rlanything.domains.base import Conversation, Message, TaskError
+from rlanything.domains.coding import generator, prompts
+from rlanything.domains.coding.problems import Check
+from rlanything.types import Direction, Task
+
+if TYPE_CHECKING:
+    from rlanything.domains.coding.domain import CodingDomain
+
+NEEDS = {"policy": "solution", "reward": "solution", "rewriter": "chain"}  # what a row must have
+NUM_PROGRAM = 8  # of a made-up critic
+
+
+def demonstrations(domain: CodingDomain, role: str, split: str, rng: random.Random) -> Iterator[Conversation]:
+    """An endless stream for a role. Raises TaskError where no row has what it needs."""
+    tasks = [task for task in domain.tasks(split) if task.payload.get(NEEDS[role])]
+    if not tasks:
+        raise TaskError(
+            f"{domain.data_files(split)[0]}: no problem has a {NEEDS[role]}, which demonstrations for the {role} are "
+            "made of; give conversations of your own (data=FILE.jsonl)"
+        )
+    return _stream(domain, role, tasks, rng)
+
+
+def _stream(domain: CodingDomain, role: str, tasks: list[Task], rng: random.Random) -> Iterator[Conversation]:
+    while True:
+        task = rng.choice(tasks)
+        messages, answer = ROLES[role](domain, task, rng)
+        trained = [False] * len(messages) + [True]
+        yield Conversation([*messages, {"role": "assistant", "content": answer}], trained, task.id)
+
+
+def _policy(domain: CodingDomain, task: Task, rng: random.Random) -> tuple[list[Message], str]:
+    opening = [domain.system_message(), {"role": "user", "content": prompts.statement(task.payload)}]
+    return [m for m in opening if m], prompts.program_response("", str(domain.reference(task)))
+
+
+def _reward(domain: CodingDomain, task: Task, rng: random.Random) -> tuple[list[Message], str]:
+    small = task.payload.get("chain") and generator.draw_tests(task.payload["chain"], rng, 1, small=True)
+    test = small[0] if small else Check(*rng.choice(task.payload["tests"]))
+    return domain.test_messages(task), prompts.test_response("", test)
+
+
+def _rewriter(domain: CodingDomain, task: Task, rng: random.Random) -> tuple[list[Message], str]:
+    while True:
+        harder = rng.random() < 0.5
+        chain = generator.vary(task.payload["chain"], harder, rng)
+        tests = generator.draw_tests(chain, rng, prompts.MIN_TESTS, small=True)
+        if tests is not None:
+            break
+    solved = rng.randint(NUM_PROGRAM - 1, NUM_PROGRAM) if harder else rng.randint(0, 1)
+    own = [min(NUM_PROGRAM, solved + rng.randint(0, 1)) for _ in task.payload["tests"]]
+    failed = len(own) * NUM_PROGRAM - sum(own)
+    critic = prompts.critic(NUM_PROGRAM, own, [], {"wrong_answer": failed} if failed else {})
+    direction = Direction.HARDER if harder else Direction.EASIER
+    asked = domain.rewrite_messages(task, direction, solved / NUM_PROGRAM, critic)
+    return asked, prompts.problem_response(generator.statement(chain, rng), tests)
+
+
+ROLES = {"policy": _policy, "reward": _reward, "rewriter": _rewriter}

@@ -1,0 +1,134 @@
+"""Generated problems: what their statements say their solutions do, and their tests prove it."""
+
+import asyncio
+import json
+import random
+import subprocess
+import sys
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from rlanything.config import DatasetConfig, SandboxConfig
+from rlanything.domains.base import TaskError
+from rlanything.domains.coding import generator, prompts
+from rlanything.domains.coding.domain import CodingDomain
+from rlanything.domains.coding.operations import ANSWER, NUMBERS, OPERATIONS, WORD
+from rlanything.domains.coding.problems import Check, check_row
+from rlanything.sandbox.kernel import SUPPORTED
+from rlanything.types import Direction
+
+EXAMPLES = {  # by hand, from the words alone: (input, {k}, {c}, {d}) -> what a chain of it and "show" or "say" prints
+    "divide": ("7 -3", "2", "3 -2"),
+    "remainder": ("7 -3", "4", "3 1"),
+    "cap": ("1 5 9", "5", "1 5 5"),
+    "raise": ("1 5 9", "5", "5 5 9"),
+    "odd": ("-3 2 1", "", "-3 1"),
+    "below": ("4 5 6", "5", "4"),
+    "distinct": ("3 1 3 2 1", "", "3 1 2"),
+    "descending": ("3 1 2", "", "3 2 1"),
+    "alternate": ("1 2 3 4 5", "", "1 3 5"),
+    "totals": ("1 2 3", "", "1 3 6"),
+    "differences": ("1 4 2", "", "3 -2"),
+    "last": ("1 2 3", "2", "2 3"),
+    "behead": ("abcd", "1", "bcd"),
+    "unique": ("abca", "", "abc"),
+    "mirror": ("ab", "", "abba"),
+    "letters": ("cab", "", "abc"),
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_operation_does_what_its_words_say(name):
+    given, k, expected = EXAMPLES[name]
+    operation = OPERATIONS[name]
+    chain = [[name, {"k": k} if k else {}], ["show" if operation.takes == NUMBERS else "say", {}]]
+    assert generator.answer(generator.solution(chain), given) == expected
+
+
+def test_there_are_enough_operations_and_all_of_them_occur():
+    assert len(OPERATIONS) >= 40
+    rows = generator.generate_problems(1500, seed=0)
+    counts = Counter(name for row in rows for name, _ in row["chain"])
+    assert set(counts) == set(OPERATIONS)
+    assert len({row["solution"] for row in rows}) == 1500 and len({row["question"] for row in rows}) > 1400
+
+
+def test_rows_are_problems_and_repeat_by_their_seed():
+    rows = generator.generate_problems(200, seed=1)
+    assert rows == generator.generate_problems(200, seed=1)
+    for row in rows:
+        payload = check_row(json.loads(json.dumps(row)))
+        assert len(payload["tests"]) == generator.NUM_TEST and "{" not in payload["question"]
+        assert len({output for _, output in payload["tests"]}) > 1, "one answer to everything would pass"
+    others = generator.generate_problems(200, seed=2, without=rows)
+    assert not {row["solution"] for row in rows} & {row["solution"] for row in others}
+
+
+def test_a_variant_is_one_operation_longer_or_shorter_and_has_tests():
+    rng = random.Random(0)
+    for row in generator.generate_problems(200, seed=3):
+        for harder in (True, False):
+            chain = generator.vary(row["chain"], harder, rng)
+            assert len(chain) == max(1, len(row["chain"]) + (1 if harder else -1)) and chain != row["chain"]
+            assert OPERATIONS[chain[-1][0]].gives == ANSWER
+            assert {OPERATIONS[name].takes for name, _ in chain} in ({NUMBERS}, {WORD})
+
+
+@pytest.fixture
+def domain(tmp_path):
+    (tmp_path / "train.json").write_text(json.dumps(generator.generate_problems(60, seed=4)))
+    domain = CodingDomain(DatasetConfig("coding", path=str(tmp_path), prompt="compact"), SandboxConfig(num_runner=4))
+    yield domain
+    domain.close()
+
+
+@pytest.mark.skipif(not SUPPORTED, reason="the sandbox wants Linux")
+def test_solutions_pass_their_tests_and_demonstrated_tests_in_the_sandbox(domain):
+    tasks = {task.id: task for task in domain.tasks("train")}
+
+    async def all_pass():
+        own = [
+            domain.passes(t, domain.reference(t), Check(*test)) for t in tasks.values() for test in t.payload["tests"]
+        ]
+        shown = islice(domain.demonstrations("reward", "train", 0), 60)
+        tests = [(tasks[c.key], domain.parse_test(c.messages[-1]["content"], tasks[c.key])[0]) for c in shown]
+        return await asyncio.gather(*own, *(domain.passes(t, domain.reference(t), test) for t, test in tests))
+
+    assert set(asyncio.run(all_pass())) == {1}
+
+
+def test_demonstrated_variants_are_accepted_proposals(domain):
+    tasks = {task.id: task for task in domain.tasks("train")}
+    for conversation in islice(domain.demonstrations("rewriter", "train", 0), 40):
+        asked, said = (conversation.messages[i]["content"] for i in (0, -1))
+        direction = Direction.HARDER if asked.endswith("Make it harder.") else Direction.EASIER
+        variant = domain.parse_task(said, tasks[conversation.key], direction, "q#1")
+        assert len(variant.payload["tests"]) == prompts.MIN_TESTS and "Of 8 programs" in asked
+
+
+def test_without_solutions_there_are_no_demonstrations(domain, tmp_path):
+    rows = [
+        {k: v for k, v in row.items() if k not in ("solution", "chain")} for row in generator.generate_problems(3, 0)
+    ]
+    (tmp_path / "bare.json").write_text(json.dumps(rows))
+    for role, needed in (("policy", "solution"), ("rewriter", "chain")):
+        with pytest.raises(TaskError, match=f"no problem has a {needed}"):
+            domain.demonstrations(role, "bare", 0)
+
+
+def test_the_script_writes_three_splits_that_share_no_problem(tmp_path):
+    script = Path(__file__).parents[3] / "scripts/generate_problems.py"
+    line = [sys.executable, str(script), "--out", str(tmp_path), "--train", "50", "--eval", "20"]
+    subprocess.run(line, check=True, capture_output=True, timeout=120)
+    found = {
+        split.stem: {row["solution"] for row in json.loads(split.read_text())} for split in tmp_path.glob("*.json")
+    }
+    assert {name: len(rows) for name, rows in found.items()} == {
+        "train": 50,
+        "eval_in_distribution": 20,
+        "eval_out_of_distribution": 20,
+    }
+    assert len(set().union(*found.values())) == 90
