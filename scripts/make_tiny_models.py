@@ -19,9 +19,10 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from rlanything.cli import run_guarded
-from rlanything.config import DatasetConfig
+from rlanything.config import Config, DatasetConfig, ExperimentConfig
 from rlanything.domains.alfworld.domain import AlfworldDomain
 from rlanything.domains.base import Domain
+from rlanything.domains.registry import make_domain
 
 # Commands, the fixed parts of the room's answers and the judge's reasons, longest first where one begins another.
 PHRASES = [
@@ -63,6 +64,12 @@ PHRASES = [
 ]
 NAME = "[a-z]+ [0-9]+"  # of a thing or a place
 TOPIC = "[a-z]+:"  # how a demonstrated thought begins: the thing that it is about
+# Fences, and what every solution of a generated problem shares.
+CODE = [
+    *(r"```(?:python|input|output)\n", r"\n```", r"x = list\(map\(int, input\(\)\.split\(\)\)\)\n", r"x = input\(\)\n"),
+    *(r"x = \[", r"x = ", r"print\(", r" for v in x", r" if v ", r"\)\)\)", r"\)\)", r"\\n\", \"", r"Write one test\."),
+]
+PIECES = {"alfworld": [*PHRASES, NAME, f" (?={NAME})", TOPIC], "coding": CODE}  # of a domain's texts, kept whole
 SPECIAL = ["<|endoftext|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]
 TEMPLATE = (
     "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<|end|>{% endfor %}"
@@ -81,7 +88,7 @@ def texts(domain: Domain, numbers: dict[str, int]) -> Iterator[str]:
 
 def make_tokenizer(domain: Domain, vocab_size: int, numbers: dict[str, int]) -> PreTrainedTokenizerFast:
     """Byte-level BPE over pieces that a pattern cuts out: names, phrases, words, everything else."""
-    pattern = "|".join([*PHRASES, NAME, f" (?={NAME})", TOPIC, " ?[A-Za-z]+", "[0-9]", r"\s", r"[^A-Za-z0-9\s]"])
+    pattern = "|".join([*PIECES[domain.name], " ?[A-Za-z]+", "[0-9]", r"\s", r"[^A-Za-z0-9\s]"])
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -186,7 +193,8 @@ def make_small_world(root: Path) -> tuple[Path, Path]:
 def main() -> None:
     """Write <out>: one folder, model and tokenizer together."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--games", required=True, help="folder of games with a train split (scripts/generate_games.py)")
+    parser.add_argument("--domain", default="alfworld", choices=list(PIECES))
+    parser.add_argument("--data", required=True, help="folder of games or problems with a train split")
     parser.add_argument("--out", required=True, help="folder to write")
     parser.add_argument("--vocab", type=int, default=2048, help="vocabulary size (default 2048)")
     parser.add_argument("--hidden", type=int, default=256, help="hidden size, a multiple of 64 (default 256)")
@@ -198,8 +206,9 @@ def main() -> None:
     args = parser.parse_args()
     # Where accelerate is installed, saving a model imports DeepSpeed, which warns of a machine without accelerator.
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
-    dataset = DatasetConfig(path=args.games, prompt="compact", show_actions=args.show_actions)
-    tokenizer = make_tokenizer(AlfworldDomain(dataset, "tiny", max_step=20), args.vocab, NUM_TEXT)
+    dataset = DatasetConfig(args.domain, path=args.data, prompt="compact", show_actions=args.show_actions)
+    domain = make_domain(Config(ExperimentConfig("tiny"), dataset=dataset))
+    tokenizer = make_tokenizer(domain, args.vocab, NUM_TEXT)
     model = make_model(tokenizer, args.hidden, args.layers, args.seed)
     out = Path(args.out)
     model.save_pretrained(out)

@@ -26,7 +26,7 @@ def stages(seed: int, overrides: list[str]) -> list[tuple[str, list[str]]]:
     games, own = str(CACHE / "games"), f"_{seed}" if seed else ""
     tiny, policy = f"{CACHE}/tiny{own}", f"{CACHE}/policy{own}"
     make_games = ["scripts/generate_games.py", "--out", games, *(x for kv in GAMES.items() for x in kv)]
-    make_model = ["scripts/make_tiny_models.py", "--games", games, "--out", tiny, "--seed", str(seed)]
+    make_model = ["scripts/make_tiny_models.py", "--data", games, "--out", tiny, "--seed", str(seed)]
     warm_starts = [
         (
             f"warm start of the {role}",
