@@ -88,11 +88,11 @@ class DatasetConfig:
 @dataclass
 class SandboxConfig:
     allow_unisolated: bool = False  # execute programs even where they cannot be isolated
-    num_runner: int = 0  # executions at once in each process that plays episodes; 0: four a core
-    wall_factor: float = 4.0  # a program is killed after so many times its problem's processor time, and a second
-    memory_mb: int = 512  # of one process of a program [MiB]
+    num_runner: int = 0  # executions at once in each process that plays episodes; 0: two a core
+    wall_factor: float = 5.0  # a program is killed after so many times its problem's processor time, and a second
+    memory_mb: int = 512  # of a program [MiB]
     output_mb: int = 16  # that a program may write [MiB]
-    num_process: int = 8  # and threads of a program
+    num_thread: int = 32  # of a program
 
 
 @dataclass

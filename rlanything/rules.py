@@ -45,7 +45,7 @@ POSITIVE = (
     "sandbox.wall_factor",
     "sandbox.memory_mb",
     "sandbox.output_mb",
-    "sandbox.num_process",
+    "sandbox.num_thread",
     "rollout.num_trial",
     "rollout.num_rollout_per_trial",
     "rollout.max_interaction_step",

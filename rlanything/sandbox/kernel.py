@@ -9,7 +9,7 @@ import signal
 from pathlib import Path
 
 CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x02000000, 0x04000000, 0x08000000
-CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
+CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET, CLONE_THREAD = 0x10000000, 0x20000000, 0x40000000, 0x00010000
 MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 4096, 16384, 1 << 18
 _MNT_DETACH, _AT_RECURSIVE, _AT_FDCWD = 2, 0x8000, -100
 _ATTR_RDONLY, _ATTR_NOSUID, _ATTR_NODEV = 1, 2, 4
@@ -63,9 +63,9 @@ def bind_read_only(source: str, target: Path) -> None:
     make_read_only(target, _AT_RECURSIVE)
 
 
-def make_read_only(target: Path, flags: int = 0) -> None:
-    """Let nobody change what is mounted at `target`. Wants Linux 5.12."""
-    attributes = (ctypes.c_uint64 * 4)(_ATTR_RDONLY | _ATTR_NOSUID | _ATTR_NODEV)
+def make_read_only(target: Path, flags: int = 0, device: bool = False) -> None:
+    """Let nobody change what is mounted at `target`; a device can still be used. Wants Linux 5.12."""
+    attributes = (ctypes.c_uint64 * 4)(_ATTR_RDONLY | _ATTR_NOSUID | (0 if device else _ATTR_NODEV))
     pointer = ctypes.cast(attributes, ctypes.c_void_p)
     _syscall("mount_setattr", _AT_FDCWD, bytes(target), flags, pointer, ctypes.sizeof(attributes))
 

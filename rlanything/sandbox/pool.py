@@ -9,7 +9,9 @@ import queue
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -18,7 +20,10 @@ from rlanything.sandbox.kernel import SUPPORTED
 from rlanything.sandbox.protocol import Execution, Limits, Verdict, receive, send
 from rlanything.sandbox.rules import seccomp_rules
 
-PER_CORE = 4  # runners: an execution waits for the kernel about as long as it computes
+PER_CORE = 2  # runners: while the kernel makes and ends one program's namespaces, another computes
+ERROR_BYTES = 4000  # of standard error that are told
+CLOSE_S = 1.0  # for a runner to end by itself
+MIB = 1 << 20
 START_S = 30.0  # for a runner to isolate itself
 GRACE_S = 20.0  # beyond an execution's own limit, for the kernel to clear up after it
 _MAIN = (
@@ -40,29 +45,35 @@ class Sandbox:
     """
 
     def __init__(self, num_runner: int = 0, allow_unisolated: bool = False) -> None:
-        num = num_runner or PER_CORE * (os.cpu_count() or 1)
+        num = num_runner or PER_CORE * len(os.sched_getaffinity(0))
         self._rules = seccomp_rules()
+        if not self._rules:
+            logger.warning("libseccomp is missing: programs can start processes, whose time is not counted")
         self.isolated = True
+        self.restarts = 0
+        self._closed = False
+        # Runners end with the thread that started them, so these do, which last.
+        self._threads = ThreadPoolExecutor(num, "sandbox")
         try:
-            first = _Runner(True, self._rules)
+            first = self._threads.submit(self._start).result()
         except SandboxUnavailable:
             if not allow_unisolated:
+                self._threads.shutdown()
                 raise
             self.isolated = False
-            first = _Runner(False, b"")
-        self.restarts = 0
-        self._idle: queue.SimpleQueue[_Runner | None] = queue.SimpleQueue()
-        self._idle.put(first)
+            first = self._threads.submit(self._start).result()
+        self._idle: queue.LifoQueue[_Runner | None] = queue.LifoQueue()
         for _ in range(num - 1):
             self._idle.put(None)  # started when it is needed
-        self._threads = ThreadPoolExecutor(num, "sandbox")
-        self._closed = False
+        self._idle.put(first)
 
     async def run(self, source: bytes, stdin: bytes, limits: Limits) -> Execution:
         """Execute a Python program on an input. What it writes, and how it ends, is data: nothing is raised for it."""
         return await asyncio.wrap_future(self._threads.submit(self._run, source, stdin, limits))
 
     def _run(self, source: bytes, stdin: bytes, limits: Limits) -> Execution:
+        if self._closed:
+            return Execution(Verdict.SANDBOX_ERROR, error="the sandbox was closed")
         runner = self._idle.get()
         try:
             runner = runner or self._start()
@@ -85,7 +96,7 @@ class Sandbox:
         if self._closed:
             return
         self._closed = True
-        self._threads.shutdown(cancel_futures=True)
+        self._threads.shutdown()
         while not self._idle.empty():
             if (runner := self._idle.get()) is not None:
                 runner.close()
@@ -105,18 +116,23 @@ class _Runner:
     def __init__(self, isolated: bool, rules: bytes) -> None:
         if isolated and not SUPPORTED:
             raise SandboxUnavailable(_unavailable("it wants Linux on x86-64 or ARM"))
-        self._connection, theirs = socket.socketpair()
+        self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         package = str(Path(__file__).resolve().parents[2])
-        # The interpreter itself, not a virtual environment's: of its packages programs see nothing.
+        # The interpreter itself, not a virtual environment's: programs see none of its packages.
         line = [os.path.realpath(sys.executable), "-s", "-P", "-c", _MAIN, package, str(theirs.fileno())]
         environment = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "LC_ALL": "C.UTF-8"}
+        environment["MALLOC_ARENA_MAX"] = "1"  # else every thread reserves 64 MiB of a program's address space
         with theirs:
             self._process = subprocess.Popen(
-                line, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL
+                line,
+                pass_fds=[theirs.fileno()],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is the caller's
             )
         self._connection.settimeout(START_S)
         try:
-            send(self._connection, {"isolated": isolated}, rules)
+            send(self._connection, {"isolated": isolated, "rules": rules.hex()})
             answer = receive(self._connection)
         except OSError as error:
             answer = {"error": str(error)}, []
@@ -126,21 +142,42 @@ class _Runner:
 
     def execute(self, source: bytes, stdin: bytes, limits: Limits) -> Execution:
         """Raises OSError where the runner no longer answers."""
-        self._connection.settimeout(limits.wall_s + GRACE_S)
-        send(self._connection, vars(limits), source, stdin)
-        answer = receive(self._connection)
-        if answer is None:
-            raise ConnectionError("its process ended")
-        header, (output, error) = answer
-        detail = header.pop("detail", "")
-        verdict = Verdict(header.pop("verdict"))
-        return Execution(verdict, output, detail or error.decode("utf-8", "backslashreplace"), **header)
+        with ExitStack() as files:
+            given = [files.enter_context(_memory_file(data)) for data in (source, stdin, b"", b"")]
+            self._connection.settimeout(limits.wall_s + GRACE_S)
+            send(self._connection, vars(limits), given)
+            answer = receive(self._connection)
+            if answer is None:
+                raise ConnectionError("its process ended")
+            output, error = given[2:]
+            header = answer[0]
+            told = os.pread(error, ERROR_BYTES, max(0, os.fstat(error).st_size - ERROR_BYTES))
+            detail = header.pop("detail", "") or told.decode("utf-8", "backslashreplace")
+            written = os.pread(output, limits.output_mb * MIB, 0)
+            return Execution(Verdict(header.pop("verdict")), written, detail, **header)
 
     def close(self) -> None:
         """End the process and all that it started."""
         self._connection.close()
-        self._process.kill()
-        self._process.wait()
+        try:
+            self._process.wait(CLOSE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+@contextmanager
+def _memory_file(data: bytes) -> Iterator[int]:
+    """An open file in memory, of these bytes, at its beginning."""
+    file = os.memfd_create("program")
+    try:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(file, left) :]
+        os.lseek(file, 0, os.SEEK_SET)
+        yield file
+    finally:
+        os.close(file)
 
 
 def _unavailable(reason: str) -> str:

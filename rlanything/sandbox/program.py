@@ -1,4 +1,4 @@
-"""Runs a program in this very process as `python main.py` would. Standard library alone: see `runner`.
+"""Runs a program in this very process, much as `python main.py` would. Standard library alone: see `runner`.
 
 The modules that programs commonly use are imported here, once, before any program is forked.
 """
@@ -14,6 +14,7 @@ import datetime  # noqa: F401
 import decimal  # noqa: F401
 import fractions  # noqa: F401
 import functools  # noqa: F401
+import gc
 import heapq  # noqa: F401
 import io
 import itertools  # noqa: F401
@@ -23,6 +24,7 @@ import operator  # noqa: F401
 import os
 import random
 import re  # noqa: F401
+import signal
 import statistics  # noqa: F401
 import string  # noqa: F401
 import sys
@@ -31,45 +33,61 @@ import traceback
 import types
 import typing  # noqa: F401
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 FILE = "main.py"
+STANDARD = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
 MEMORY_EXIT = 79  # status of a program that ran out of memory
+STREAMS = (
+    (0, "stdin", "rb", "surrogateescape"),
+    (1, "stdout", "wb", "surrogateescape"),
+    (2, "stderr", "wb", "backslashreplace"),
+)
 OURS = "rlanything"
+_open = open
 
 
 def run_program(source: bytes, end: Callable[[int], NoReturn] = os._exit) -> NoReturn:
     """Never returns: the process ends as the program does. `end` is kept here, where programs do not replace it."""
-    code = _guarded(_run, source)
+    main = types.ModuleType("__main__")
+    code = _guarded(_run, source, main)
     code = _guarded(threading._shutdown) or code  # type: ignore[attr-defined]  # waits for its threads
     code = _guarded(atexit._run_exitfuncs) or code
-    code = _guarded(_flush) or code
+    code = _guarded(_finish, main) or code
     end(code)
 
 
-def _run(source: bytes) -> None:
+def _run(source: bytes, main: types.ModuleType) -> None:
     for name in [n for n in sys.modules if n.partition(".")[0] == OURS]:
         del sys.modules[name]
-    sys.argv, sys.path = [FILE], [p for p in sys.path if p.startswith(sys.base_prefix)]
-    sys.stdin, sys.stdout, sys.stderr = (
-        io.TextIOWrapper(open(fd, mode, closefd=False), encoding="utf-8", errors=errors, line_buffering=fd == 2)
-        for fd, mode, errors in (
-            (0, "rb", "surrogateescape"),
-            (1, "wb", "surrogateescape"),
-            (2, "wb", "backslashreplace"),
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.argv, sys.path = [FILE], [p for p in sys.path if p.startswith(sys.base_prefix) and "-packages" not in p]
+    for fd, name, mode, errors in STREAMS:
+        stream = io.TextIOWrapper(
+            _open(fd, mode, closefd=False), encoding="utf-8", errors=errors, line_buffering=fd == 2
         )
-    )
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    builtins.open = io.open = _open_standard
     random.seed(0)  # forked from one state, programs that do not seed would draw from the clock: verdicts must repeat
-    main = types.ModuleType("__main__")
     main.__dict__.update(__builtins__=builtins, __file__=FILE)
     sys.modules["__main__"] = main
     linecache.cache[FILE] = (len(source), None, source.decode("utf-8", "replace").splitlines(keepends=True), FILE)
-    exec(compile(source, FILE, "exec"), main.__dict__)
+    exec(compile(source, FILE, "exec", dont_inherit=True), main.__dict__)
 
 
-def _flush() -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
+def _open_standard(file: Any, *args: Any, **kwargs: Any) -> Any:
+    """As open, where there is no /proc for /dev/stdin to lead to."""
+    return _open(os.dup(STANDARD[file]) if file in STANDARD else file, *args, **kwargs)
+
+
+def _finish(main: types.ModuleType) -> None:
+    """What the interpreter does at its end: let go of everything, and write what is still in buffers."""
+    main.__dict__.clear()
+    gc.collect()
+    for thing in gc.get_objects():
+        if type(thing) in (io.TextIOWrapper, io.BufferedWriter) and not thing.closed and thing.writable():
+            thing.flush()
 
 
 def _guarded(call: object, *args: object) -> int:

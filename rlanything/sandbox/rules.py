@@ -9,11 +9,11 @@ import errno
 import os
 import socket
 
-from rlanything.sandbox.kernel import CLONE_NEWUSER
+from rlanything.sandbox.kernel import CLONE_THREAD
 
-# Memory that no limit counts, other processes' memory, namespaces, the kernel's own doors.
+# Memory and processor time that no limit counts, other processes' memory, namespaces, the kernel's own doors.
 REFUSED = (
-    "memfd_create memfd_secret shmget msgget semget mq_open "
+    "memfd_create memfd_secret shmget msgget semget mq_open vmsplice splice tee fork vfork flock "
     "ptrace process_vm_readv process_vm_writev process_madvise kcmp pidfd_getfd "
     "unshare setns mount umount2 pivot_root chroot move_mount open_tree fsopen fsmount fsconfig mount_setattr "
     "bpf perf_event_open userfaultfd io_uring_setup io_uring_enter io_uring_register "
@@ -35,7 +35,7 @@ def seccomp_rules() -> bytes:
     for name in REFUSED:
         if pyseccomp.resolve_syscall(pyseccomp.Arch.NATIVE, name) >= 0:  # else this architecture has no such call
             rules.add_rule(refuse, name)
-    rules.add_rule(refuse, "clone", pyseccomp.Arg(0, pyseccomp.MASKED_EQ, CLONE_NEWUSER, CLONE_NEWUSER))
+    rules.add_rule(refuse, "clone", pyseccomp.Arg(0, pyseccomp.MASKED_EQ, CLONE_THREAD, 0))  # threads alone
     rules.add_rule(pyseccomp.ERRNO(errno.ENOSYS), "clone3")  # its flags are out of a filter's sight; libc falls back
     rules.add_rule(refuse, "socket", pyseccomp.Arg(0, pyseccomp.NE, int(socket.AF_UNIX)))
     with open(os.memfd_create("rules"), "w+b") as file:

@@ -2,12 +2,14 @@
 
 It imports the standard library alone and never runs a program itself, so what it forks is a fresh interpreter, warm and
 a few megabytes small. A program is the first process of a process namespace of its own: it sees nobody, and when it
-ends the kernel ends whatever it left behind. Input and output are memory files: nobody pumps, so no output is too
-large to be read.
+ends the kernel ends whatever it left behind; signals of its own that it does not handle do nothing to it. Source, input
+and output are memory files of who asks: nobody pumps, so no output is too large to be read, and the runner never holds
+what it could leave for a later program.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import resource
@@ -39,7 +41,7 @@ NAMESPACES = (
 )
 PER_EXECUTION = kernel.CLONE_NEWPID | kernel.CLONE_NEWIPC
 OWN_PROCESSES = 2  # of the runner, which count among the user's
-ERROR_BYTES = 4000  # of standard error that are told
+MAX_WALL_S = 86_400.0  # that poll takes
 MIB = 1 << 20
 
 
@@ -49,7 +51,7 @@ def serve(fd: int) -> None:
     settings = receive(connection)
     if settings is None:
         return
-    isolated, rules = settings[0]["isolated"], settings[1][0]
+    isolated, rules = settings[0]["isolated"], bytes.fromhex(settings[0]["rules"])
     try:
         if isolated:
             _isolate()
@@ -62,13 +64,15 @@ def serve(fd: int) -> None:
     gc.freeze()  # a collection in a child would copy every page
     send(connection, {"error": ""})
     while (request := receive(connection)) is not None:
-        header, (source, stdin) = request
+        header, files = request
         try:
-            outcome, parts = _execute(source, stdin, Limits(**header), desk, rules)
+            outcome = _execute(files, Limits(**header), desk, rules)
         except OSError as error:  # no process or memory to be had: not the program's fault
-            outcome, parts = {"verdict": Verdict.SANDBOX_ERROR, "detail": str(error)}, [b"", b""]
-        send(connection, outcome, *parts)
-        del request, source, stdin  # no later program may find them
+            outcome = {"verdict": Verdict.SANDBOX_ERROR, "detail": str(error)}
+        finally:
+            for file in files:
+                os.close(file)
+        send(connection, outcome)
     desk.remove()
 
 
@@ -78,11 +82,11 @@ class Desk:
     def __init__(self, isolated: bool) -> None:
         self.isolated, self.files_mb = isolated, 0
         self.path = Path("/tmp") if isolated else Path(tempfile.mkdtemp(prefix="sandbox_"))
-        self._seen = 0
+        self._seen = (0, 0)
 
     def clean(self, files_mb: int) -> None:
         """Make it as new, if the last program touched it."""
-        if self.files_mb == files_mb and os.stat(self.path).st_ctime_ns == self._seen:
+        if self.files_mb == files_mb and self._state() == self._seen and not os.listdir(self.path):
             return
         if self.isolated:
             if self.files_mb:
@@ -92,7 +96,11 @@ class Desk:
         else:
             self.remove()
             self.path.mkdir()
-        self.files_mb, self._seen = files_mb, os.stat(self.path).st_ctime_ns
+        self.files_mb, self._seen = files_mb, self._state()
+
+    def _state(self) -> tuple[int, int]:
+        found = os.stat(self.path)
+        return found.st_ctime_ns, found.st_mode
 
     def remove(self) -> None:
         """Leave nothing on the host."""
@@ -165,6 +173,7 @@ def _build_root(root: Path, shown: dict[Path, int]) -> None:
     for device in DEVICES:
         (root / "dev" / device).touch()
         kernel.mount(f"/dev/{device}", root / "dev" / device, "", kernel.MS_BIND)
+        kernel.make_read_only(root / "dev" / device, device=True)
     (root / "tmp").mkdir()
     kernel.enter_root(root)
     kernel.make_read_only(Path("/"))
@@ -176,52 +185,44 @@ def _end_as(child: int) -> NoReturn:
     os._exit(0)
 
 
-def _execute(
-    source: bytes, stdin: bytes, limits: Limits, desk: Desk, rules: bytes
-) -> tuple[dict[str, Any], list[bytes]]:
-    """Run a program on one input: the outcome, then its output and the end of its standard error."""
+def _execute(files: Sequence[int], limits: Limits, desk: Desk, rules: bytes) -> dict[str, Any]:
+    """Run a program: `files` are its source, and what its standard input, output and error are to be."""
     desk.clean(limits.files_mb)
-    files = [os.memfd_create(name) for name in ("stdin", "stdout", "stderr")]
+    broken, breaks = os.pipe()
     try:
-        _write_all(files[0], stdin)
-        os.lseek(files[0], 0, os.SEEK_SET)
         started = time.monotonic()
         program = kernel.fork_into(PER_EXECUTION) if desk.isolated else os.fork()
         if not program:
-            _become(source, files, limits, desk, rules)
+            _become(files, breaks, limits, desk, rules)
         in_time, status, usage = _wait(program, limits.wall_s, desk.isolated)
         wall = time.monotonic() - started
-        sizes = [os.fstat(fd).st_size for fd in files[1:]]
-        outcome = _judge(in_time, status, usage, limits, max(sizes)) | {"wall_s": wall}
-        return outcome, [
-            os.pread(files[1], limits.output_mb * MIB, 0),
-            os.pread(files[2], ERROR_BYTES, max(0, sizes[1] - ERROR_BYTES)),
-        ]
+        os.set_blocking(broken, False)
+        with contextlib.suppress(BlockingIOError):  # as it should be: nothing was said
+            return {"verdict": Verdict.SANDBOX_ERROR, "detail": os.read(broken, 1000).decode()}
+        written = max(os.fstat(file).st_size for file in files[2:])
+        return _judge(in_time, status, usage, limits, written, desk.isolated) | {"wall_s": wall}
     finally:
-        for fd in files:
-            os.close(fd)
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
+        os.close(broken)
+        os.close(breaks)
 
 
 def _wait(program: int, wall_s: float, isolated: bool) -> tuple[bool, int, resource.struct_rusage]:
     """Wait until a program and all that it started have ended: whether in time, its wait status, what it used."""
-    pidfd = os.pidfd_open(program)
-    poll = select.poll()
-    poll.register(pidfd, select.POLLIN)
-    in_time = bool(poll.poll(wall_s * 1000))
-    os.close(pidfd)
-    if not in_time:
-        os.kill(program, signal.SIGKILL)
-    _, status, usage = os.wait4(program, 0)  # of a process namespace: returns when its last process is gone
-    while not isolated and (left := _children()):  # orphans come to the runner, generation by generation
-        for pid in left:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
+    in_time = False
+    try:
+        pidfd = os.pidfd_open(program)
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        in_time = bool(poll.poll(min(wall_s, MAX_WALL_S) * 1000))
+        os.close(pidfd)
+    finally:
+        if not in_time:
+            os.kill(program, signal.SIGKILL)
+        _, status, usage = os.wait4(program, 0)  # of a process namespace: returns when its last process is gone
+        while not isolated and (left := _children()):  # orphans come to the runner, generation by generation
+            for pid in left:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
     return in_time, status, usage
 
 
@@ -230,51 +231,58 @@ def _children() -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def _judge(in_time: bool, status: int, usage: resource.struct_rusage, limits: Limits, written: int) -> dict[str, Any]:
+def _judge(
+    in_time: bool, status: int, usage: resource.struct_rusage, limits: Limits, written: int, isolated: bool
+) -> dict[str, Any]:
     code, seconds = os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
+    found: dict[str, Any] = {"exit_code": code, "seconds": seconds, "memory_mb": usage.ru_maxrss / 1024}
     if not in_time or seconds > limits.time_s:
         verdict = Verdict.TIME_LIMIT
-    elif written >= limits.output_mb * MIB:
+    elif isolated and code == -signal.SIGKILL:  # the first process of its namespace cannot do that to itself
+        verdict = Verdict.SANDBOX_ERROR
+        found["detail"] = "it was killed from outside, perhaps for want of memory"
+    elif written > limits.output_mb * MIB:
         verdict = Verdict.OUTPUT_LIMIT
     elif code == MEMORY_EXIT or (code < 0 and usage.ru_maxrss > 0.9 * limits.memory_mb * 1024):
         verdict = Verdict.MEMORY_LIMIT
     else:
         verdict = Verdict.OK if code == 0 else Verdict.RUNTIME_ERROR
-    return {"verdict": verdict, "exit_code": code, "seconds": seconds, "memory_mb": usage.ru_maxrss / 1024}
+    return found | {"verdict": verdict}
 
 
-def _become(source: bytes, files: Sequence[int], limits: Limits, desk: Desk, rules: bytes) -> NoReturn:
+def _become(files: Sequence[int], breaks: int, limits: Limits, desk: Desk, rules: bytes) -> NoReturn:
     """In the child: be the program."""
     try:
         os.setsid()  # else its process group would be the runner's too
-        _restrict(files, limits, desk, rules)
-        run_program(source)
+        source = b"".join(iter(lambda: os.read(files[0], MIB), b""))
+        for standard, file in enumerate(files[1:]):
+            os.dup2(file, standard)
+        _restrict(limits, desk, rules)
     except BaseException as error:  # it must never return into the runner's loop
-        os.write(2, f"the sandbox: {error!r}\n".encode())
+        os.write(breaks, f"the program could not be started: {error!r}".encode())
         os._exit(1)
-
-
-def _restrict(files: Sequence[int], limits: Limits, desk: Desk, rules: bytes) -> None:
-    """Take from this process all that a program does not need."""
-    for standard, fd in enumerate(files):
-        os.dup2(fd, standard)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    run_program(source)
+
+
+def _restrict(limits: Limits, desk: Desk, rules: bytes) -> None:
+    """Take from this process all that a program does not need."""
     os.environ.clear()
     os.chdir(desk.path)
-    for signum in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(signum, signal.SIG_DFL)
     size = int(limits.time_s) + 1
     for what, value in (
         (resource.RLIMIT_CPU, size),
         (resource.RLIMIT_AS, limits.memory_mb * MIB),
-        (resource.RLIMIT_FSIZE, limits.output_mb * MIB),
+        (resource.RLIMIT_FSIZE, limits.output_mb * MIB + 1),  # one byte, by which more is told from as much
         (resource.RLIMIT_NOFILE, 64),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_STACK, min(64, limits.memory_mb) * MIB),
         (resource.RLIMIT_MEMLOCK, 0),
         (resource.RLIMIT_MSGQUEUE, 0),
         (resource.RLIMIT_SIGPENDING, 64),
-        *([(resource.RLIMIT_NPROC, OWN_PROCESSES + limits.num_process)] if desk.isolated else []),
+        (resource.RLIMIT_NICE, 0),
+        (resource.RLIMIT_RTPRIO, 0),
+        *([(resource.RLIMIT_NPROC, OWN_PROCESSES + limits.num_thread)] if desk.isolated else []),
     ):
         resource.setrlimit(what, (value, value))
     if desk.isolated:

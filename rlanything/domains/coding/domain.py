@@ -117,7 +117,7 @@ class CodingDomain:
         """The verdict of a program on a test, and what it wrote (to standard error where it broke)."""
         sandbox, time_s = self.limits, float(task.payload["time_limit_s"])
         limits = Limits(
-            time_s, time_s * sandbox.wall_factor + 1, sandbox.memory_mb, sandbox.output_mb, sandbox.num_process
+            time_s, time_s * sandbox.wall_factor + 1, sandbox.memory_mb, sandbox.output_mb, sandbox.num_thread
         )
         source = program.encode("utf-8", "surrogatepass")
         result = await self.sandbox.run(source, test.input.encode("utf-8", "surrogatepass"), limits)
