@@ -5,9 +5,17 @@
 
 import sys
 
-from rlanything.benchmark import benchmark
 from rlanything.cli import run_guarded
 from rlanything.load import load_config
 
+
+def main() -> None:
+    """Configuration first: a mistyped key should not wait for what takes seconds to import."""
+    config = load_config(sys.argv[1:])
+    from rlanything.benchmark import benchmark
+
+    benchmark(config)
+
+
 if __name__ == "__main__":
-    run_guarded(lambda: benchmark(load_config(sys.argv[1:])), "goes on where it stopped")
+    run_guarded(main, "goes on where it stopped")

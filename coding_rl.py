@@ -7,7 +7,15 @@ import sys
 
 from rlanything.cli import run_guarded
 from rlanything.load import load_config
-from rlanything.train import train
+
+
+def main() -> None:
+    """Configuration first: a mistyped key should not wait for what takes seconds to import."""
+    config = load_config(sys.argv[1:])
+    from rlanything.train import train
+
+    train(config)
+
 
 if __name__ == "__main__":
-    run_guarded(lambda: train(load_config(sys.argv[1:])))
+    run_guarded(main)

@@ -40,7 +40,7 @@ def rows() -> list[dict]:
     return found
 
 
-def make_coding_world(root: Path, updates: int = 300) -> tuple[Path, Path]:
+def make_coding_world(root: Path, updates: int = 130) -> tuple[Path, Path]:
     """Folders of problems (train and eval, the same) and of a model that solves some of them."""
     from make_tiny_models import make_model, make_tokenizer
 

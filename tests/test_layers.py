@@ -47,6 +47,11 @@ def test_pure_floors_need_no_torch(floor):
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+def test_the_sandbox_knows_nothing_of_what_is_executed_in_it():
+    for file in (PACKAGE / "sandbox").glob("*.py"):
+        assert imported(file) <= {"errors", "sandbox"}, file
+
+
 @pytest.mark.parametrize("part", SIBLINGS)
 def test_domains_engines_and_learner_do_not_import_one_another(part):
     above = {"loop", "evaluate", "sft", "train", "system", "rollout", "judge", "rewrite", "runs", "cli", "chat"}

@@ -84,6 +84,7 @@ def played(run: Path, step: int) -> tuple[list[str], set[int]]:
     return [group.task.id for group in groups], {turn.policy_version for turn in turns}
 
 
+@pytest.mark.slow
 def test_with_staleness_the_next_rollouts_are_played_by_the_weights_before_the_update(world, three_nodes, tmp_path):
     config = ahead_config(world, tmp_path, "run")
     result = run(config, tmp_path, three_nodes)

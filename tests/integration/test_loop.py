@@ -149,7 +149,9 @@ def test_a_kill_in_any_phase_loses_only_the_step_in_flight(whole, world, tmp_pat
     assert figures(tmp_path / "run") == figures(whole)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow), (signal.SIGTERM, 143)]
+)
 def test_ctrl_c_and_sigterm_say_one_line_and_leave_no_process(world, tmp_path, number, code):
     config = small_config(world.games, world.model, tmp_path, "run")
     config.engine.reward.own_process = True

@@ -55,7 +55,9 @@ def run(world, model, zero_stage, out, *args):
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("zero_stage", [0, 2, 3])
+@pytest.mark.parametrize(
+    "zero_stage", [pytest.param(0, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow), 3]
+)
 def test_two_ranks_train_as_one(model_folder, tmp_path, zero_stage):
     one, two = (run(world, str(model_folder["qwen3"]), zero_stage, tmp_path / f"{world}.pt") for world in (1, 2))
     assert_alike(one, two)
