@@ -43,9 +43,12 @@ def _policy(domain: CodingDomain, task: Task, rng: random.Random) -> tuple[list[
 
 
 def _reward(domain: CodingDomain, task: Task, rng: random.Random) -> tuple[list[Message], str]:
-    small = task.payload.get("chain") and generator.draw_tests(task.payload["chain"], rng, 1, small=True)
-    test = small[0] if small else Check(*rng.choice(task.payload["tests"]))
-    return domain.test_messages(task), prompts.test_response("", test)
+    chain: generator.Chain = task.payload.get("chain") or []
+    small = generator.draw_tests(chain, rng, 1, small=True) if chain else None
+    if not small:
+        return domain.test_messages(task), prompts.test_response("", Check(*rng.choice(task.payload["tests"])))
+    thought = generator.worked_out(chain, small[0].input.strip())
+    return domain.test_messages(task), prompts.test_response(thought, small[0])
 
 
 def _rewriter(domain: CodingDomain, task: Task, rng: random.Random) -> tuple[list[Message], str]:
@@ -61,7 +64,8 @@ def _rewriter(domain: CodingDomain, task: Task, rng: random.Random) -> tuple[lis
     critic = prompts.critic(NUM_PROGRAM, own, [], {"wrong_answer": failed} if failed else {})
     direction = Direction.HARDER if harder else Direction.EASIER
     asked = domain.rewrite_messages(task, direction, solved / NUM_PROGRAM, critic)
-    return asked, prompts.problem_response(generator.statement(chain, rng), tests)
+    thoughts = "\n".join(generator.worked_out(chain, test.input.strip()) for test in tests)
+    return asked, f"{thoughts}\n{prompts.problem_response(generator.statement(chain, rng), tests)}"
 
 
 ROLES = {"policy": _policy, "reward": _reward, "rewriter": _rewriter}

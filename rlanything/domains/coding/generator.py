@@ -64,6 +64,16 @@ def answer(program: str, given: str) -> str | None:
     return printed.getvalue().rstrip("\n")
 
 
+def worked_out(chain: Chain, given: str) -> str:
+    """How the answer comes about, step by step: what a model that cannot run programs has to think."""
+    program, steps = READ[_operation(chain[0]).takes], [given]
+    for link in chain[:-1]:
+        program += f"\n{_operation(link).code.format(**link[1])}"
+        shown = "print(*x)" if _operation(link).takes == NUMBERS else "print(x)"
+        steps.append(answer(f"{program}\n{shown}", given) or "nothing")
+    return " -> ".join([*steps, str(answer(solution(chain), given))])
+
+
 def draw_tests(chain: Chain, rng: random.Random, num: int, small: bool = False) -> list[Check] | None:
     """Different inputs with their answers, which are not all alike; None where the chain rarely has an answer."""
     program, kind = solution(chain), _operation(chain[0]).takes

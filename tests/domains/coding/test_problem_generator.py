@@ -48,6 +48,13 @@ def test_an_operation_does_what_its_words_say(name):
     assert generator.answer(generator.solution(chain), given) == expected
 
 
+def test_an_answer_is_worked_out_step_by_step():
+    chain = [["multiply", {"k": "3"}], ["even", {}], ["sum", {}]]
+    assert generator.worked_out(chain, "2 5 4") == "2 5 4 -> 6 15 12 -> 6 12 -> 18"
+    assert generator.worked_out([["even", {}], ["count", {}]], "1 3") == "1 3 -> nothing -> 0"
+    assert generator.worked_out([["backwards", {}], ["length", {}]], "abc") == "abc -> cba -> 3"
+
+
 def test_there_are_enough_operations_and_all_of_them_occur():
     assert len(OPERATIONS) >= 40
     rows = generator.generate_problems(1500, seed=0)
