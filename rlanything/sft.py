@@ -272,7 +272,7 @@ def warm_start(config: SftConfig, progress: Progress) -> None:
         )
         return
     training = WarmStart(config, domain, progress)
-    with closing(training.measured.engine):
+    with closing(domain), closing(training.measured.engine):
         result = training.run()
         with writing(output, output.with_name(output.name + ".part")):
             training.learner.export(output)

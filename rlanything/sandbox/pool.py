@@ -17,13 +17,12 @@ from types import TracebackType
 
 from rlanything.errors import ClearError
 from rlanything.sandbox.kernel import SUPPORTED
-from rlanything.sandbox.protocol import Execution, Limits, Verdict, receive, send
+from rlanything.sandbox.protocol import MIB, Execution, Limits, Verdict, receive, send
 from rlanything.sandbox.rules import seccomp_rules
 
 PER_CORE = 2  # runners: while the kernel makes and ends one program's namespaces, another computes
 ERROR_BYTES = 4000  # of standard error that are told
 CLOSE_S = 1.0  # for a runner to end by itself
-MIB = 1 << 20
 START_S = 30.0  # for a runner to isolate itself
 GRACE_S = 20.0  # beyond an execution's own limit, for the kernel to clear up after it
 _MAIN = (

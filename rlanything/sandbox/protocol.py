@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 MAX_PACKET, MAX_FILES = 1 << 16, 4
+MIB = 1 << 20
 
 
 class Verdict(StrEnum):

@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 
 from rlanything.sandbox import kernel
 from rlanything.sandbox.program import MEMORY_EXIT, run_program
-from rlanything.sandbox.protocol import Limits, Verdict, receive, send
+from rlanything.sandbox.protocol import MIB, Limits, Verdict, receive, send
 
 SYSTEM = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")  # shared libraries of the interpreter's modules
 DEVICES = ("null", "zero", "random", "urandom")
@@ -42,7 +42,6 @@ NAMESPACES = (
 PER_EXECUTION = kernel.CLONE_NEWPID | kernel.CLONE_NEWIPC
 OWN_PROCESSES = 2  # of the runner, which count among the user's
 MAX_WALL_S = 86_400.0  # that poll takes
-MIB = 1 << 20
 
 
 def serve(fd: int) -> None:

@@ -77,7 +77,7 @@ class CodingDomain:
 
     def describe(self, task: Task) -> str:
         """The beginning of the statement."""
-        line = " ".join(str(task.payload["question"]).split())
+        line = self.identity(task)
         return line if len(line) <= MAX_TOLD else line[: MAX_TOLD - 1] + "…"
 
     def kind(self, task: Task) -> str:
