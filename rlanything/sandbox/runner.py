@@ -17,6 +17,7 @@ import select
 import shutil
 import signal
 import socket
+import stat
 import sys
 import tempfile
 import time
@@ -118,14 +119,19 @@ def _isolate() -> None:
         _map_user(child, ready[0], mapped[1], outside)
         _end_as(child)
     kernel.die_with_parent()
+    libraries, own = _libraries(), Path(f"{sys.base_prefix}/lib")
     try:
+        if Path("/tmp") in own.parents:
+            raise OSError(f"the interpreter is in {own}, and /tmp is the programs' own: use one that is elsewhere")
+        os.chdir(own)  # "." is still allowed below: what its parents want may be a privilege that is left behind here
         kernel.unshare(NAMESPACES)
     except OSError as error:
         os.write(ready[1], str(error).encode())
         os._exit(0)
     os.write(ready[1], b"ok")
     os.read(mapped[0], 1)
-    shown = {folder: os.open(folder, os.O_PATH) for folder in _libraries()}  # now: INSIDE may not see their parents
+    # Now: INSIDE may not see their parents, and what was opened before belongs to another mount namespace.
+    shown = {f: os.open("." if f == own else f, os.O_PATH | os.O_NOFOLLOW) for f in libraries}
     os.setresgid(INSIDE, INSIDE, INSIDE)
     os.setresuid(INSIDE, INSIDE, INSIDE)
     _build_root(Path("/tmp"), shown)  # any folder: it is covered in the child's mount namespace alone
@@ -163,11 +169,13 @@ def _build_root(root: Path, shown: dict[Path, int]) -> None:
     for folder, fd in shown.items():
         target = root / str(folder)[1:]
         target.parent.mkdir(parents=True, exist_ok=True)
-        if folder.is_symlink():
-            target.symlink_to(os.readlink(folder))
+        if stat.S_ISLNK(os.fstat(fd).st_mode):
+            target.symlink_to(os.readlink("", dir_fd=fd))
         else:
             target.mkdir()
             kernel.bind_read_only(f"/proc/self/fd/{fd}", target)
+        for way in target.relative_to(root).parents[:-1]:
+            (root / way).chmod(0o111)  # to go through, not to look at: whose home it is below is nobody's business
     (root / "dev").mkdir()
     for device in DEVICES:
         (root / "dev" / device).touch()

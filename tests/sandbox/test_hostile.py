@@ -4,8 +4,13 @@ Every verdict is right, nothing of the host is read or changed, and the next pro
 """
 
 import asyncio
+import os
+import shutil
+import sys
+import tempfile
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import psutil
 import pytest
@@ -365,6 +370,27 @@ def test_executions_side_by_side_do_not_meet(sandbox):
             return await asyncio.gather(*(own.run(source, b"%d\n" % i, LIMITS) for i in range(12)))
 
     assert [r.output for r in asyncio.run(many())] == [b"%d ['me']\n" % i for i in range(12)]
+
+
+@pytest.fixture
+def closed():
+    """A folder that nobody else may enter; not below /tmp, which programs have for their own."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        yield Path(folder)
+
+
+def test_an_interpreter_in_a_folder_that_others_may_not_enter(closed, monkeypatch):
+    """As below /root or another's home: the runner is nobody there, and must not need the way again."""
+    library = closed / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}"
+    unneeded = shutil.ignore_patterns("site-packages", "dist-packages", "test", "__pycache__", "config-*", "idlelib")
+    shutil.copytree(os.path.dirname(os.__file__), library, ignore=unneeded, symlinks=True)
+    interpreter = closed / "python"
+    interpreter.write_text(f'#!/bin/sh\nPYTHONHOME={closed} exec {os.path.realpath(sys.executable)} "$@"\n')
+    interpreter.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(interpreter))
+    with Sandbox(1) as own:
+        result = execute(own, "import fractions\nprint(fractions.__file__)")
+    assert result.output.decode() == f"{library}/fractions.py\n", result
 
 
 def test_closing_the_sandbox_ends_all_that_it_started():
