@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from transformers import AutoTokenizer
+from transformers.utils import logging
 
 from rlanything.config import EngineConfig, ModelConfig
 from rlanything.domains.base import Message
@@ -106,4 +107,5 @@ def prompt_encoder(model: ModelConfig) -> Callable[[Sequence[Message]], list[int
 
 def start_chat_model(model: ModelConfig, config: EngineConfig, seed: int, log_path: Path) -> ChatModel:
     """A model ready to be asked. Raises EngineError or ChatError naming what it lacks."""
+    logging.disable_progress_bar()  # transformers' own, for loading and saving, many times a run
     return ChatModel(make_engine(model, config, seed, log_path, prompt_encoder), Chat(model))

@@ -32,8 +32,6 @@ def run_guarded(main: Callable[[], None], next_time: str = "goes on from the las
 
     signal.signal(signal.SIGTERM, terminate)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job would start with it ignored
-    if "transformers" in sys.modules:  # seconds to import, for those that load no model
-        sys.modules["transformers"].logging.disable_progress_bar()  # for loading and saving, many times a run
     try:
         check_versions(installed(), "this machine")
         main()
