@@ -180,9 +180,15 @@ class Loop:
 
 def step_line(step: int, total: int, figures: dict[str, float]) -> str:
     """A step in one line."""
+    if "test_accuracy" in figures:
+        judging = f"tests right {figures['test_accuracy']:.0%} detect {figures['test_detect_rate']:.0%}"
+    else:
+        judging = (
+            f"turns {figures['mean_turns']:.1f}  RM process {figures['rm_process_accuracy']:.0%} "
+            f"outcome {figures['rm_outcome_agreement']:.0%}"
+        )
     return (
-        f"step {step}/{total}  success {figures['success_rate']:.0%}  turns {figures['mean_turns']:.1f}  "
-        f"invalid {figures['invalid_action_rate']:.0%}  RM process {figures['rm_process_accuracy']:.0%} "
-        f"outcome {figures['rm_outcome_agreement']:.0%}  tasks +{figures['tasks/accepted']:.0f} "
+        f"step {step}/{total}  success {figures['success_rate']:.0%}  invalid {figures['invalid_action_rate']:.0%}  "
+        f"{judging}  tasks +{figures['tasks/accepted']:.0f} "
         f"?{figures['tasks/pending']:.0f}  {figures['step_s']:.0f} s"
     )

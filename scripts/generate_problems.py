@@ -20,8 +20,8 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder to write")
-    parser.add_argument("--train", type=int, default=4000, help="problems to train on (default 4000)")
-    parser.add_argument("--eval", type=int, default=500, help="problems of each evaluation split (default 500)")
+    parser.add_argument("--train", type=int, default=1000, help="problems to train on (default 1000)")
+    parser.add_argument("--eval", type=int, default=250, help="problems of each evaluation split (default 250)")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)

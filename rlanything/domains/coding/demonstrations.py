@@ -46,9 +46,8 @@ def _reward(domain: CodingDomain, task: Task, rng: random.Random) -> tuple[list[
     chain: generator.Chain = task.payload.get("chain") or []
     small = generator.draw_tests(chain, rng, 1, small=True) if chain else None
     if not small:
-        return domain.test_messages(task), prompts.test_response("", Check(*rng.choice(task.payload["tests"])))
-    thought = generator.worked_out(chain, small[0].input.strip())
-    return domain.test_messages(task), prompts.test_response(thought, small[0])
+        return domain.test_messages(task), prompts.test_response(Check(*rng.choice(task.payload["tests"])))
+    return domain.test_messages(task), prompts.test_response(small[0], generator.worked_out(chain, small[0].input))
 
 
 def _rewriter(domain: CodingDomain, task: Task, rng: random.Random) -> tuple[list[Message], str]:
@@ -64,8 +63,8 @@ def _rewriter(domain: CodingDomain, task: Task, rng: random.Random) -> tuple[lis
     critic = prompts.critic(NUM_PROGRAM, own, [], {"wrong_answer": failed} if failed else {})
     direction = Direction.HARDER if harder else Direction.EASIER
     asked = domain.rewrite_messages(task, direction, solved / NUM_PROGRAM, critic)
-    thoughts = "\n".join(generator.worked_out(chain, test.input.strip()) for test in tests)
-    return asked, f"{thoughts}\n{prompts.problem_response(generator.statement(chain, rng), tests)}"
+    steps = [generator.worked_out(chain, test.input) for test in tests]
+    return asked, prompts.problem_response(generator.statement(chain, rng), tests, steps)
 
 
 ROLES = {"policy": _policy, "reward": _reward, "rewriter": _rewriter}

@@ -31,6 +31,7 @@ from rlanything.sandbox.protocol import Limits, Verdict
 from rlanything.types import Direction, Group, Task
 
 MAX_SHOWN = 300  # characters of an input or output in what the environment answers
+MAX_TRIED = 20_000  # programs on tests whose verdicts are remembered: what a step of the loop tries, and some more
 MAX_TOLD = 120  # characters of a problem in a line for people
 
 logger = logging.getLogger(__name__)
@@ -47,6 +48,7 @@ class CodingDomain:
         self.config, self.limits = config, sandbox
         self._tasks: dict[str, list[Task]] = {}
         self._sandbox: Sandbox | None = None
+        self._tried: dict[tuple[str, Check, float], asyncio.Future[tuple[Verdict, str]]] = {}
 
     @property
     def sandbox(self) -> Sandbox:
@@ -114,18 +116,38 @@ class CodingDomain:
         return None if verdict is Verdict.SANDBOX_ERROR else 1 if verdict is Verdict.OK else -1
 
     async def try_program(self, task: Task, program: str, test: Check) -> tuple[Verdict, str]:
-        """The verdict of a program on a test, and what it wrote (to standard error where it broke)."""
-        sandbox, time_s = self.limits, float(task.payload["time_limit_s"])
+        """The verdict of a program on a test, and the end of what it wrote (to standard error where it broke).
+
+        Who tries the same program on the same test shares one execution: a policy that is sure of a problem writes one
+        program many times.
+        """
+        time_s = float(task.payload["time_limit_s"])
+        key = (program, test, time_s)
+        if key not in self._tried:
+            if len(self._tried) >= MAX_TRIED:
+                self._tried.pop(next(iter(self._tried)))
+            self._tried[key] = asyncio.ensure_future(self._execute(program, test, time_s))
+        try:
+            verdict, said = await asyncio.shield(self._tried[key])
+        except BaseException:
+            self._tried.pop(key, None)
+            raise
+        if verdict is Verdict.SANDBOX_ERROR:
+            self._tried.pop(key, None)
+        return verdict, said
+
+    async def _execute(self, program: str, test: Check, time_s: float) -> tuple[Verdict, str]:
+        sandbox = self.limits
         limits = Limits(
             time_s, time_s * sandbox.wall_factor + 1, sandbox.memory_mb, sandbox.output_mb, sandbox.num_thread
         )
         source = program.encode("utf-8", "surrogatepass")
         result = await self.sandbox.run(source, test.input.encode("utf-8", "surrogatepass"), limits)
         if result.verdict is not Verdict.OK:
-            return result.verdict, result.error
+            return result.verdict, _clip(result.error, end=True)
         output = result.output.decode("utf-8", "replace")
         right = same_output(test.output, output, self.config.float_tolerance)
-        return Verdict.OK if right else Verdict.WRONG_ANSWER, output
+        return Verdict.OK if right else Verdict.WRONG_ANSWER, _clip(output, end=True)
 
     def reference(self, task: Task) -> str | None:
         """The solution, where the data has one."""
@@ -156,9 +178,8 @@ class CodingDomain:
         found = prompts.parse_problem(text)
         if found is None:
             raise RejectedTask("no_proposal", "no JSON object with a question")
-        wanted = ("question", "test_input", "test_output")
         try:
-            payload = check_row({name: found[name] for name in wanted if name in found})
+            payload = check_row(found)
         except BadProblem as problem:
             raise RejectedTask("contradiction" if "twice" in str(problem) else "schema", str(problem)) from problem
         if len(payload["tests"]) < prompts.MIN_TESTS:
@@ -211,7 +232,7 @@ class ProgramEnv:
             test, (verdict, said) = tests[failed[0]], found[failed[0]]
             text += (
                 f" The first that failed: {verdict.replace('_', ' ')}.\nInput:\n{_clip(test.input)}\nExpected:\n"
-                f"{_clip(test.output)}\nFound:\n{_clip(said, end=True)}"
+                f"{_clip(test.output)}\nFound:\n{said}"
             )
         return Observation(text, (), True, not failed, results=tuple(map(str, verdicts)))
 

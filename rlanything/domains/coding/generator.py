@@ -12,13 +12,15 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+from rlanything.domains.base import TaskError
 from rlanything.domains.coding.operations import ANSWER, LETTERS, NUMBERS, OPENINGS, OPERATIONS, READ, WORD, Operation
 from rlanything.domains.coding.problems import Check
 
 Chain = list[list[Any]]  # [operation's name, {parameter: value}] of each
 TIME_LIMIT_S = 1.0
 NUM_TEST = 6
-LONGEST = 3  # operations of a problem, its answer among them
+LONGEST = 2  # operations of a problem, its answer among them
+MAX_FRUITLESS = 5000  # draws without a new problem
 MAX_TRY = 200  # inputs that are drawn for a problem's tests; a chain for which few work is given up
 
 
@@ -47,8 +49,8 @@ def solution(chain: Chain) -> str:
 def draw_input(kind: str, rng: random.Random, small: bool = False) -> str:
     """A line that a problem of this kind reads; a small one is easily worked out by hand."""
     if kind == WORD:
-        return "".join(rng.choice(LETTERS) for _ in range(rng.randint(2, 4 if small else 8)))
-    highest = 9 if small else rng.choice((9, 20, 99))
+        return "".join(rng.choice(LETTERS) for _ in range(rng.randint(2, 3 if small else 8)))
+    highest = 5 if small else rng.choice((9, 20, 99))
     lowest = 0 if small or rng.random() < 0.7 else -highest
     return " ".join(str(rng.randint(lowest, highest)) for _ in range(rng.randint(2, 3 if small else 8)))
 
@@ -65,13 +67,13 @@ def answer(program: str, given: str) -> str | None:
 
 
 def worked_out(chain: Chain, given: str) -> str:
-    """How the answer comes about, step by step: what a model that cannot run programs has to think."""
-    program, steps = READ[_operation(chain[0]).takes], [given]
+    """What is between input and answer, after each operation: what a model that cannot run programs has to think."""
+    program, steps = READ[_operation(chain[0]).takes], []
     for link in chain[:-1]:
         program += f"\n{_operation(link).code.format(**link[1])}"
         shown = "print(*x)" if _operation(link).takes == NUMBERS else "print(x)"
         steps.append(answer(f"{program}\n{shown}", given) or "nothing")
-    return " -> ".join([*steps, str(answer(solution(chain), given))])
+    return " -> ".join(steps)
 
 
 def draw_tests(chain: Chain, rng: random.Random, num: int, small: bool = False) -> list[Check] | None:
@@ -110,16 +112,20 @@ def generate_problems(
     num: int, seed: int, without: Sequence[dict[str, Any]] = (), length: int = 0
 ) -> list[dict[str, Any]]:
     """`num` problems of `length` operations (0: up to LONGEST), whose chains, parameters included, occur neither twice
-    nor among those of `without`. There are only some hundred chains of one operation."""
+    nor among those of `without`. Raises TaskError where there are no more: up to LONGEST there are some 1800 chains."""
     rng = random.Random(seed)
     seen = {solution(row["chain"]) for row in without}
     rows: list[dict[str, Any]] = []
+    fruitless = 0  # draws since the last new one
     while len(rows) < num:
+        fruitless += 1
+        if fruitless > MAX_FRUITLESS:
+            raise TaskError(f"no more than about {len(seen)} such problems can be generated: ask for fewer")
         chain = draw_chain(rng, length or rng.randint(1, LONGEST))
-        if solution(chain) in seen or (row := make_row(chain, rng)) is None:
-            continue
-        seen.add(row["solution"])
-        rows.append(row)
+        if solution(chain) not in seen and (row := make_row(chain, rng)) is not None:
+            seen.add(row["solution"])
+            rows.append(row)
+            fruitless = 0
     return rows
 
 

@@ -35,7 +35,7 @@ REWRITE_SYSTEM = (
     "You change programming problems so that they become easier or harder for those who solve them now. Write one "
     "new problem of the same kind, complete by itself, that a short program reading standard input can solve, with at "
     f"least {MIN_TESTS} tests whose outputs you have worked out. Think first, then answer with one JSON object: "
-    '{"question": "...", "test_input": ["...", ...], "test_output": ["...", ...]}.'
+    '{"question": "...", "tests": [{"input": "...", "output": "..."}, ...]}.'
 )
 
 
@@ -85,9 +85,10 @@ def parse_test(text: str) -> tuple[Check | None, str]:
     return Check(given, wanted), ""
 
 
-def test_response(thought: str, check: Check) -> str:
-    """A demonstration's test."""
-    return f"{thought}\n```input\n{check.input.rstrip()}\n```\n```output\n{check.output.rstrip()}\n```".lstrip()
+def test_response(check: Check, steps: str = "") -> str:
+    """A demonstration's test; `steps` lead from the input to the output."""
+    between = f"{steps}\n" if steps else ""
+    return f"```input\n{check.input.rstrip()}\n```\n{between}```output\n{check.output.rstrip()}\n```"
 
 
 def rewrite_messages(
@@ -115,14 +116,30 @@ def critic(num: int, own: Sequence[int], written: Sequence[tuple[int, bool]], fa
     return "\n".join(lines)
 
 
-def problem_response(question: str, tests: Sequence[Check]) -> str:
-    """A demonstration's problem."""
-    inputs, outputs = [test.input for test in tests], [test.output for test in tests]
-    return json.dumps({"question": question, "test_input": inputs, "test_output": outputs})
+def problem_response(question: str, tests: Sequence[Check], steps: Sequence[str]) -> str:
+    """A demonstration's problem; a test's `steps` lead from its input to its output."""
+    written = [
+        {"input": test.input.rstrip()} | ({"steps": way} if way else {}) | {"output": test.output.rstrip()}
+        for test, way in zip(tests, steps, strict=True)
+    ]
+    return json.dumps({"question": question, "tests": written})
 
 
 def parse_problem(text: str) -> dict[str, Any] | None:
-    """The last JSON object with a question, whatever text is around it."""
+    """The last JSON object with a question, whatever text is around it, as a row of a data file."""
+    found = _last_object(text)
+    if found is None:
+        return None
+    tests = found.get("tests")
+    pairs = [test if isinstance(test, dict) else {} for test in tests] if isinstance(tests, list) else []
+    return {
+        "question": found["question"],
+        "test_input": [test.get("input") for test in pairs],
+        "test_output": [test.get("output") for test in pairs],
+    }
+
+
+def _last_object(text: str) -> dict[str, Any] | None:
     decoder, found, start = json.JSONDecoder(), None, text.find("{")
     while start >= 0:
         try:

@@ -28,8 +28,8 @@ ALSO_RIGHT = prompts.program_response("", "print(sum(map(int, input().split())))
 WRONG = prompts.program_response("", "a, b = map(int, input().split())\nprint(a - b)")
 CRASHES = prompts.program_response("", "print(1 / 0)")
 NONE = "I cannot."
-TELLS, TOO_EASY = (prompts.test_response("", Check(*test)) for test in (("2 3", "5"), ("4 0", "4")))
-UNTRUE = prompts.test_response("", Check("2 3", "-1"))
+TELLS, TOO_EASY = (prompts.test_response(Check(*test)) for test in (("2 3", "5"), ("4 0", "4")))
+UNTRUE = prompts.test_response(Check("2 3", "-1"))
 
 
 class Script:
@@ -110,6 +110,21 @@ def test_a_broken_sandbox_is_a_failure_and_never_a_reward(domain, monkeypatch):
     assert group.tests[0].score is None and group.tests[0].advantage == 0.0
 
 
+def test_the_same_program_on_the_same_test_is_executed_once(domain, monkeypatch):
+    executed, run, broken = [], domain.sandbox.run, True
+
+    async def counted(source, stdin, limits):
+        executed.append((source, stdin))
+        return Execution(Verdict.SANDBOX_ERROR) if broken and stdin == b"5 7\n" else await run(source, stdin, limits)
+
+    monkeypatch.setattr(domain.sandbox, "run", counted)
+    first = play(domain, [RIGHT, RIGHT, WRONG, RIGHT], [TELLS])
+    assert len(executed) == len(set(executed)) and first.valid == []
+    broken = False
+    second = play(domain, [RIGHT, RIGHT], [TELLS])
+    assert [t.outcome for t in second.trajectories] == [1, 1], "what the sandbox broke is tried anew"
+
+
 def test_programs_and_tests_are_the_last_fenced_blocks():
     assert prompts.parse_program("```python\na\n``` or\n```py\nb\n```").action == "b\n"
     assert prompts.parse_program("```\nc\n```").action == "c\n"
@@ -119,11 +134,11 @@ def test_programs_and_tests_are_the_last_fenced_blocks():
     assert prompts.parse_test(f"{UNTRUE} better: {TELLS}")[0] == Check("2 3\n", "5\n")
     for text in ("", "```input\n1\n```", "```output\n1\n```", "```input\n1\n```\n```output\n\n```"):
         assert prompts.parse_test(text)[0] is None
-    assert "characters" in prompts.parse_test(prompts.test_response("", Check("1" * 200_000, "1")))[1]
+    assert "characters" in prompts.parse_test(prompts.test_response(Check("1" * 200_000, "1")))[1]
 
 
-PROPOSAL = {"question": "Print the sum of a, b and c.", "test_input": [f"{i} 1 1" for i in range(4)]}
-PROPOSAL |= {"test_output": [str(i + 2) for i in range(4)]}
+TESTS = [{"input": f"{i} 1 1", "output": str(i + 2)} for i in range(4)]
+PROPOSAL = {"question": "Print the sum of a, b and c.", "tests": TESTS}
 
 
 def test_a_proposal_becomes_a_task_whatever_text_is_around_it(domain):
@@ -141,9 +156,11 @@ def test_a_proposal_becomes_a_task_whatever_text_is_around_it(domain):
     ("text", "reason"),
     [
         ("no JSON", "no_proposal"),
-        (json.dumps(PROPOSAL | {"test_output": ["1"]}), "schema"),
-        (json.dumps(PROPOSAL | {"test_input": ["1 1 1"] * 4}), "contradiction"),
-        (json.dumps({k: v[:3] if isinstance(v, list) else v for k, v in PROPOSAL.items()}), "too_few_tests"),
+        (json.dumps({"question": "Print 1."}), "schema"),
+        (json.dumps(PROPOSAL | {"tests": [*TESTS, {"input": "1 2 3"}]}), "schema"),
+        (json.dumps(PROPOSAL | {"tests": [*TESTS, "1 2 3"]}), "schema"),
+        (json.dumps(PROPOSAL | {"tests": [*TESTS, {"input": "1 1 1", "output": "4"}]}), "contradiction"),
+        (json.dumps(PROPOSAL | {"tests": TESTS[:3]}), "too_few_tests"),
         (json.dumps(PROPOSAL | {"question": "x" * 200_000}), "too_large"),
         (json.dumps(PROPOSAL | {"question": " Print the sum  of a and b. "}), "unchanged"),
     ],

@@ -50,9 +50,10 @@ def test_an_operation_does_what_its_words_say(name):
 
 def test_an_answer_is_worked_out_step_by_step():
     chain = [["multiply", {"k": "3"}], ["even", {}], ["sum", {}]]
-    assert generator.worked_out(chain, "2 5 4") == "2 5 4 -> 6 15 12 -> 6 12 -> 18"
-    assert generator.worked_out([["even", {}], ["count", {}]], "1 3") == "1 3 -> nothing -> 0"
-    assert generator.worked_out([["backwards", {}], ["length", {}]], "abc") == "abc -> cba -> 3"
+    assert generator.worked_out(chain, "2 5 4") == "6 15 12 -> 6 12"
+    assert generator.worked_out([["even", {}], ["count", {}]], "1 3") == "nothing"
+    assert generator.worked_out([["backwards", {}], ["length", {}]], "abc") == "cba"
+    assert generator.worked_out([["length", {}]], "abc") == ""
 
 
 def test_there_are_enough_operations_and_all_of_them_occur():
@@ -72,6 +73,12 @@ def test_rows_are_problems_and_repeat_by_their_seed():
         assert len({output for _, output in payload["tests"]}) > 1, "one answer to everything would pass"
     others = generator.generate_problems(200, seed=2, without=rows)
     assert not {row["solution"] for row in rows} & {row["solution"] for row in others}
+
+
+def test_more_problems_than_there_are_are_refused():
+    known = generator.generate_problems(25, seed=0, length=1)
+    with pytest.raises(TaskError, match="ask for fewer"):
+        generator.generate_problems(20, seed=1, without=known, length=1)
 
 
 def test_a_variant_is_one_operation_longer_or_shorter_and_has_tests():
