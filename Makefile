@@ -1,10 +1,11 @@
 PYTHON := .venv/bin/python
 SEED := 0
 
-.PHONY: help setup setup-test quickstart test lint clean
+.PHONY: help setup setup-test quickstart quickstart-coding test lint clean
 
 help:
 	@echo "make quickstart   train policy, reward model and tasks together on this machine's CPU"
+	@echo "make quickstart-coding   the same for programs and their unit tests"
 	@echo "make test         set-up and the whole test suite"
 	@echo "make setup        only make .venv"
 	@echo "make lint         formatter, linter and type checker"
@@ -18,6 +19,9 @@ setup-test:
 quickstart: setup
 	@$(PYTHON) scripts/quickstart.py --seed $(SEED)
 
+quickstart-coding: setup
+	@$(PYTHON) scripts/quickstart.py --domain coding --seed $(SEED)
+
 test: setup-test
 	@$(PYTHON) -m pytest
 
@@ -25,4 +29,4 @@ lint: setup-test
 	@$(PYTHON) -m ruff format --check . && $(PYTHON) -m ruff check . && $(PYTHON) -m mypy
 
 clean:
-	rm -rf cache runs/quickstart
+	rm -rf cache runs/quickstart*

@@ -33,7 +33,7 @@ def measure(own_process: bool, steps: int, overrides: list[str]) -> list[float]:
             f"experiment.output_dir={output}",
             f"engine.reward.own_process={own_process}",
         ]
-        config = load_config(["config=configs/quickstart/alfworld.yaml", *fixed, *overrides])
+        config = load_config(["config=configs/quickstart/alfworld/loop.yaml", *fixed, *overrides])
         folder, progress = RunFolder(config), Progress()
         folder.open(config)
         system = System(config, folder)

@@ -66,8 +66,17 @@ NAME = "[a-z]+ [0-9]+"  # of a thing or a place
 TOPIC = "[a-z]+:"  # how a demonstrated thought begins: the thing that it is about
 # Fences, and what every solution of a generated problem shares.
 CODE = [
-    *(r"```(?:python|input|output)\n", r"\n```", r"x = list\(map\(int, input\(\)\.split\(\)\)\)\n", r"x = input\(\)\n"),
-    *(r"x = \[", r"x = ", r"print\(", r" for v in x", r" if v ", r"\)\)\)", r"\)\)", r"\\n\", \"", r"Write one test\."),
+    *(r"```python\n", r"```input\n", r"\n```input\n", r"\n```\n```output\n", r"\n```", r"Write one test\."),
+    *(r"x = list\(map\(int, input\(\)\.split\(\)\)\)\n", r"x = input\(\)\n"),
+    *(r"x = \[", r"x = ", r"print\(", r" for v in x", r" if v ", r"\)\)\)", r"\)\)"),
+    *(r'\{"question": "', r'\.", "tests": \[\{"input": "', r'", "steps": "', r'", "output": "'),
+    *(
+        r'"\}, \{"input": "',
+        r'"\}\]\}',
+        " -> ",
+        " ?[A-Za-z]*[aeiouy][A-Za-z]*",
+        "[A-Za-z]",
+    ),  # what has no vowel is a generated problem's data
 ]
 PIECES = {"alfworld": [*PHRASES, NAME, f" (?={NAME})", TOPIC], "coding": CODE}  # of a domain's texts, kept whole
 SPECIAL = ["<|endoftext|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]

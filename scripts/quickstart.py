@@ -1,6 +1,6 @@
-"""From nothing to a report: games, a tiny model, three warm starts of it, the closed loop.
+"""From nothing to a report: tasks, a tiny model, three warm starts of it, the closed loop.
 
-Games and tiny model are made anew, byte for byte the same, in seconds; warm starts and loop keep what they finished.
+Tasks and tiny model are made anew, byte for byte the same, in seconds; warm starts and loop keep what they finished.
 """
 
 from __future__ import annotations
@@ -10,36 +10,66 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
-
-CACHE = Path("cache/quickstart")
-CONFIGS = "configs/quickstart"
-ROLES = ("policy", "reward", "rewriter")
-GAMES = {"--train": "2400", "--eval": "256", "--seed": "1"}
+from dataclasses import dataclass
 
 
-def stages(seed: int, overrides: list[str]) -> list[tuple[str, list[str]]]:
+@dataclass(frozen=True)
+class Quickstart:
+    """What a domain's quickstart is made of, besides its folder of configurations: loop.yaml and one of each role."""
+
+    run: str  # name of the run
+    cache: str  # folder of all that is made
+    data: str  # folder in it
+    what: str  # is in that folder
+    generate: tuple[str, ...]  # the command that fills it
+    make_model: tuple[str, ...]  # further arguments of scripts/make_tiny_models.py
+    start: dict[str, str]  # what each role's warm start begins as
+
+
+QUICKSTARTS = {
+    "alfworld": Quickstart(
+        "quickstart",
+        "cache/quickstart",
+        "games",
+        "ALFWorld games",
+        ("scripts/generate_games.py", "--train", "2400", "--eval", "256", "--seed", "1"),
+        (),
+        {"policy": "tiny", "reward": "policy", "rewriter": "policy"},
+    ),
+    "coding": Quickstart(
+        "quickstart_coding",
+        "cache/quickstart/coding",
+        "problems",
+        "programming problems",
+        ("scripts/generate_problems.py", "--train", "800", "--eval", "250"),
+        ("--domain", "coding", "--vocab", "640", "--hidden", "128"),
+        {"policy": "tiny", "reward": "policy", "rewriter": "reward"},
+    ),
+}
+
+
+def stages(domain: str, seed: int, overrides: list[str]) -> list[tuple[str, list[str]]]:
     """(what it is, command) of each stage.
 
-    Seed 0 uses the configurations as they stand; another seed gives models and run names of its own, on the same games.
+    Seed 0 uses the configurations as they stand; another seed gives models and run names of its own, on the same tasks.
     """
-    games, own = str(CACHE / "games"), f"_{seed}" if seed else ""
-    tiny, policy = f"{CACHE}/tiny{own}", f"{CACHE}/policy{own}"
-    make_games = ["scripts/generate_games.py", "--out", games, *(x for kv in GAMES.items() for x in kv)]
-    make_model = ["scripts/make_tiny_models.py", "--data", games, "--out", tiny, "--seed", str(seed)]
+    plan, own = QUICKSTARTS[domain], f"_{seed}" if seed else ""
+    data, configs = f"{plan.cache}/{plan.data}", f"configs/quickstart/{domain}"
+    folders = {name: f"{plan.cache}/{name}{own}" for name in ("tiny", *plan.start)}
+    make_model = ["scripts/make_tiny_models.py", "--data", data, "--out", folders["tiny"], "--seed", str(seed)]
     warm_starts = [
         (
             f"warm start of the {role}",
-            ["-m", "rlanything.sft", f"config={CONFIGS}/sft_{role}.yaml"]
-            + [f"seed={seed}", f"model.path={tiny if role == 'policy' else policy}", f"output={CACHE}/{role}{own}"],
+            ["-m", "rlanything.sft", f"config={configs}/{role}.yaml", f"seed={seed}"]
+            + [f"model.path={folders[start]}", f"output={folders[role]}"],
         )
-        for role in ROLES
+        for role, start in plan.start.items()
     ]
-    loop = ["alfworld_rl.py", f"config={CONFIGS}/alfworld.yaml", f"experiment.seed={seed}"]
-    loop += [f"experiment.name=quickstart{own}", *(f"model.{role}.path={CACHE}/{role}{own}" for role in ROLES)]
+    loop = [f"{domain}_rl.py", f"config={configs}/loop.yaml", f"experiment.seed={seed}"]
+    loop += [f"experiment.name={plan.run}{own}", *(f"model.{role}.path={folders[role]}" for role in plan.start)]
     return [
-        ("generating ALFWorld games", make_games),
-        ("making a tiny model", make_model),
+        (f"generating {plan.what}", [*plan.generate, "--out", data]),
+        ("making a tiny model", [*make_model, *plan.make_model]),
         *warm_starts,
         ("the closed loop", [*loop, *overrides]),
     ]
@@ -60,11 +90,12 @@ def run(command: list[str]) -> int:
 def main() -> None:
     """Run the stages in order."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--domain", default="alfworld", choices=list(QUICKSTARTS))
     parser.add_argument("--seed", type=int, default=0, help="of models, warm starts and loop (default 0)")
     parser.add_argument("overrides", nargs="*", help="key=value pairs for the closed loop")
     args = parser.parse_args()
     started = time.perf_counter()
-    for what, command in stages(args.seed, args.overrides):
+    for what, command in stages(args.domain, args.seed, args.overrides):
         print(f"[{time.perf_counter() - started:5.0f} s] {what}", flush=True)
         if status := run(command):
             sys.exit(status)
