@@ -26,12 +26,15 @@ _HEAD = ("task_id", "root_id", "parent_id", "direction", "born_step", "descripti
 _EPISODE = ("index", "outcome", "status", "error", "first_observation")
 _TURN = ("text", "action", "observation", "stop_reason", "parse_error", "invalid", "label", "reward", "advantage")
 _EVALUATION = ("text", "score", "parse_error", "advantage")
+_CHECKS = ("results", "test_scores")  # of a program: verdicts on the problem's tests, scores on the reward model's
 # Token ids and logprobs are most of a file; they are not even read.
 _COLUMNS = [
     *_HEAD,
     *_EPISODE,
     *(f"turns.list.element.{name}" for name in _TURN),
+    *(f"turns.list.element.{name}.list.element" for name in _CHECKS),
     *(f"turns.list.element.evaluations.list.element.{name}" for name in _EVALUATION),
+    *(f"tests.list.element.{name}" for name in _EVALUATION),
 ]
 
 
@@ -95,6 +98,7 @@ def _embed(file: dict[str, Any], task_id: str, left: int) -> int:
     table: pa.Table = file["table"]
     rows = table.filter(pc.equal(table["task_id"], task_id)).to_pylist()
     task = {name: rows[0][name] for name in _HEAD} | {"num_episode": len(rows)}
+    task["tests"] = [_judgement(test) for test in rows[0]["tests"]]
     task["num_success"] = sum(r["outcome"] > 0 for r in rows)
     task["num_valid"] = sum(not Status(r["status"]).is_failure for r in rows)
     solved = [r for r in rows if r["outcome"] > 0]
@@ -117,15 +121,16 @@ def _episode(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _turn(turn: dict[str, Any]) -> dict[str, Any]:
-    kept = {k: v for k, v in turn.items() if v not in (None, "", False, "stop")}
+    kept = {k: v for k, v in turn.items() if v not in (None, "", False, "stop", [])}
     kept |= {k: _clip(kept[k], MAX_TEXT) for k in ("text", "observation", "action") if k in kept}
     kept |= {k: round(kept[k], 3) for k in ("reward", "advantage") if k in kept}
-    # A judgement is [score or null, text, why there is no score, advantage].
-    judgements = [
-        [e["score"], _clip(e["text"], MAX_JUDGEMENT), e["parse_error"], round(e["advantage"], 3)]
-        for e in turn["evaluations"]
-    ]
-    return kept | {"evaluations": judgements}
+    return kept | {"evaluations": [_judgement(e) for e in turn["evaluations"]]}
+
+
+def _judgement(evaluation: dict[str, Any]) -> list[Any]:
+    """[score or null, text, why there is no score, advantage] of a vote or of a unit test."""
+    text, advantage = _clip(evaluation["text"], MAX_JUDGEMENT), round(evaluation["advantage"], 3)
+    return [evaluation["score"], text, evaluation["parse_error"], advantage]
 
 
 def _clip(text: str, limit: int) -> str:

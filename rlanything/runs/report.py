@@ -52,10 +52,19 @@ def before_after(folder: RunFolder) -> tuple[list[str], list[list[str]]]:
     rows = []
     for split, records in evaluations.items():
         before, after = records[0], records[-1] if len(records) > 1 else {}
+        if "test_accuracy" in before:
+            judged = [
+                ["unit tests right", *_shares(before, after, "test_accuracy")],
+                ["unit tests telling", *_shares(before, after, "test_detect_rate")],
+            ]
+        else:
+            judged = [
+                ["RM process accuracy", *_shares(before, after, "rm_process_accuracy")],
+                ["mean turns", *_turns(before.get("mean_turns"), after.get("mean_turns"))],
+            ]
         figures = [
             ["success (95 % interval)", _success(before), _success(after), _points(before, after, "success_rate")],
-            ["RM process accuracy", *_shares(before, after, "rm_process_accuracy")],
-            ["mean turns", *_turns(before.get("mean_turns"), after.get("mean_turns"))],
+            *judged,
             ["invalid actions", *_shares(before, after, "invalid_action_rate")],
         ]
         rows += [[split if i == 0 else "", *figure] for i, figure in enumerate(figures)]

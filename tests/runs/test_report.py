@@ -190,6 +190,36 @@ def test_before_after_compares_first_and_last_evaluation(folder: RunFolder, conf
     ]
 
 
+def test_a_unit_tester_is_compared_by_its_tests(folder: RunFolder, config: Config) -> None:
+    for step, right in ((0, 0.4), (2, 0.6)):
+        write_evaluation(folder, config, step, "seen", 25, test_accuracy=right, test_detect_rate=float("nan"))
+    _, rows = before_after(folder)
+    assert [row[1:] for row in rows[1:3]] == [
+        ["unit tests right", "40.0 %", "60.0 %", "+20.0 points"],
+        ["unit tests telling", "–", "–", "–"],
+    ]
+
+
+def test_programs_are_shown_against_their_tests(folder: RunFolder, config: Config) -> None:
+    programs = group(Task("q", {}), [1, -1])
+    for trajectory, results, scores in zip(
+        programs.trajectories, [("ok",), ("wrong_answer",)], [[1, None], [-1, None]], strict=True
+    ):
+        trajectory.turns[0].results, trajectory.turns[0].test_scores = results, scores
+    programs.tests = [
+        Evaluation([1], [2], [-0.5], "```input\n1\n```", 1, advantage=0.5),
+        Evaluation([1], [2], [-0.5], "what?", None, "no blocks"),
+    ]
+    write_step(folder, config, 1, [programs])
+    write_report(folder)
+    [file] = read_page(folder)[2]["excerpts"]["files"]
+    [task] = file["tasks"]
+    assert task["tests"] == [[1, "```input\n1\n```", "", 0.5], [None, "what?", "no blocks", 0.0]]
+    turns = [episode["turns"][0] for episode in task["episodes"]]
+    assert [t["results"] for t in turns] == [["ok"], ["wrong_answer"]]
+    assert [t["test_scores"] for t in turns] == [[1, None], [-1, None]]
+
+
 def test_before_after_with_one_evaluation_and_with_none(folder: RunFolder, config: Config) -> None:
     assert before_after(folder) == (["split", "figure", "before", "after", "change"], [])
     write_evaluation(folder, config, 0, "seen", 10, rm_process_accuracy=None)

@@ -41,6 +41,37 @@ const CHARTS = [
     note: "Other tasks every step, and adapted ones among them: evaluations say whether the policy improves.",
   },
   {
+    title: "Unit tests on evaluations: right",
+    unit: "percent",
+    top: 1,
+    series: evaluated("test_accuracy", false),
+    note: "Of tasks with a correct program: the reward model’s tests that every correct program passes.",
+  },
+  {
+    title: "Unit tests on evaluations: telling",
+    unit: "percent",
+    top: 1,
+    series: evaluated("test_detect_rate", false),
+    note: "Of tasks with correct and wrong programs: tests that all correct ones pass and all wrong ones fail.",
+  },
+  {
+    title: "Unit tests in training",
+    unit: "percent",
+    top: 1,
+    series: [
+      trained("right", "test_accuracy"),
+      trained("telling", "test_detect_rate"),
+      trained("no test", "test_unparsable_rate"),
+    ],
+  },
+  {
+    title: "Verdicts on the problems’ tests",
+    unit: "percent",
+    top: 1,
+    series: withPrefix("verdict/", "", true),
+    note: "Of programs in training.",
+  },
+  {
     title: "RM accuracy on evaluations",
     unit: "percent",
     top: 1,

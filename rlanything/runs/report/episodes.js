@@ -28,6 +28,43 @@ function vote([score, text, error, advantage]) {
   return el("div", { class: "vote" }, mark(score, title), foldable(text || "(empty)", "text", 110));
 }
 
+/* Programs against tests: the problem's own, then those that the reward model wrote. A row is an episode. */
+function matrix(task, shown, go) {
+  const programs = task.episodes.map((e) => e.turns[0] || {});
+  const own = Math.max(...programs.map((p) => (p.results || []).length));
+  if (!own && !task.tests.length) return null;
+  const columns = (n, letter) => Array.from({ length: n }, (_, i) => el("th", { scope: "col" }, `${letter}${i + 1}`));
+  const row = (program, i) => {
+    const results = Array.from({ length: own }, (_, j) => (program.results || [])[j]);
+    return el(
+      "tr",
+      { class: i === shown ? "shown" : "" },
+      el("th", { scope: "row" }, el("button", { onclick: () => go(i) }, String(task.episodes[i].index))),
+      results.map((r) => el("td", {}, mark(r && (r === "ok" ? 1 : -1), (r || "not tried").replaceAll("_", " ")))),
+      task.tests.map(([, , error], j) => {
+        const score = (program.test_scores || [])[j];
+        return el("td", {}, mark(score, exists(score) ? (score > 0 ? "passed" : "failed") : error || "not tried"));
+      }),
+    );
+  };
+  const head = el("tr", {}, el("th", { scope: "col" }, "episode"), columns(own, "P"), columns(task.tests.length, "T"));
+  const test = (t, j) => el("div", { class: "unit-test" }, el("b", {}, `T${j + 1}`), vote(t));
+  return el(
+    "div",
+    {},
+    el(
+      "p",
+      { class: "small muted" },
+      `Which program passed which test: P are the problem's own${task.tests.length ? ", T the reward model's" : ""}.`,
+    ),
+    el("div", { class: "matrix" }, el("table", {}, el("thead", {}, head), el("tbody", {}, programs.map(row)))),
+    task.tests.length
+      ? el("p", { class: "small muted" }, "The reward model's tests; the circle says whether every correct program passes.")
+      : null,
+    el("div", { class: "unit-tests" }, task.tests.map(test)),
+  );
+}
+
 function numbers(turn, trains) {
   const row = (name, value, span) => pair(name, signed(value, 2), diverging(value, span));
   const label = exists(turn.label) ? pair("step label", turn.label > 0 ? "progress" : "no progress", null) : null;
@@ -149,6 +186,7 @@ function drawEpisodes() {
         `${task.task_id}, ${task.kind}, ${origin}; episode ${episode.index} in ${path}${untrained(task, path)}`,
       ),
       foldable(episode.first_observation, "first said", 1500),
+      matrix(task, task.episodes.indexOf(episode), (i) => go(at.file, at.task, i)) || "",
       el(
         "div",
         { class: "turns" },

@@ -76,6 +76,7 @@ function tiles() {
   const splits = Object.entries(DATA.evaluations);
   const found = splits.map(([split, c]) => rateTile(`Success, ${split}`, c, "success_rate", true));
   found.push(...splits.map(([split, c]) => rateTile(`RM process accuracy, ${split}`, c, "rm_process_accuracy", false)));
+  found.push(...splits.map(([split, c]) => rateTile(`Unit tests right, ${split}`, c, "test_accuracy", false)));
   const last = (key) => (DATA.train[key] || []).findLast(exists);
   if (exists(last("tasks/accepted"))) {
     const detail = `${last("tasks/dropped")} dropped, ${last("tasks/rejected")} rejected, ${last("tasks/pending") ?? 0} pending`;
