@@ -4,11 +4,11 @@ SEED := 0
 .PHONY: help setup setup-test quickstart quickstart-coding test lint clean
 
 help:
-	@echo "make quickstart   train policy, reward model and tasks together on this machine's CPU"
-	@echo "make quickstart-coding   the same for programs and their unit tests"
-	@echo "make test         set-up and the whole test suite"
-	@echo "make setup        only make .venv"
-	@echo "make lint         formatter, linter and type checker"
+	@echo "make quickstart         train policy, reward model and tasks together on this machine's CPU"
+	@echo "make quickstart-coding  the same for programs and their unit tests"
+	@echo "make test               set-up and the whole test suite"
+	@echo "make setup              only make .venv"
+	@echo "make lint               formatter, linter and type checker"
 
 setup:
 	@scripts/setup.sh

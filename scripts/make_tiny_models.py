@@ -70,13 +70,9 @@ CODE = [
     *(r"x = list\(map\(int, input\(\)\.split\(\)\)\)\n", r"x = input\(\)\n"),
     *(r"x = \[", r"x = ", r"print\(", r" for v in x", r" if v ", r"\)\)\)", r"\)\)"),
     *(r'\{"question": "', r'\.", "tests": \[\{"input": "', r'", "steps": "', r'", "output": "'),
-    *(
-        r'"\}, \{"input": "',
-        r'"\}\]\}',
-        " -> ",
-        " ?[A-Za-z]*[aeiouy][A-Za-z]*",
-        "[A-Za-z]",
-    ),  # what has no vowel is a generated problem's data
+    *(r'"\}, \{"input": "', r'"\}\]\}', " -> "),
+    # Words; what has no vowel is a generated problem's data, and goes letter by letter.
+    *(" ?[A-Za-z]*[aeiouy][A-Za-z]*", "[A-Za-z]"),
 ]
 PIECES = {"alfworld": [*PHRASES, NAME, f" (?={NAME})", TOPIC], "coding": CODE}  # of a domain's texts, kept whole
 SPECIAL = ["<|endoftext|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]
