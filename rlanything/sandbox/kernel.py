@@ -21,6 +21,8 @@ _MOUNT_SETATTR = 442  # on every architecture
 SUPPORTED = platform.system() == "Linux" and platform.machine() in _CALLS
 
 _libc = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter's lock: `clone` must not change threads
+_libc.prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
+_no_capabilities = (ctypes.c_uint32 * 2)(_CAP_VERSION_3, 0), (ctypes.c_uint32 * 6)()
 
 
 def _check(result: int, what: str) -> int:
@@ -78,9 +80,8 @@ def enter_root(root: Path) -> None:
     os.chdir("/")
 
 
-def _prctl(option: int, *args: int | ctypes.c_void_p) -> None:
-    given = [ctypes.c_ulong(a) if isinstance(a, int) else a for a in args]
-    _check(_libc.prctl(option, *given, *[ctypes.c_ulong(0)] * (4 - len(given))), "prctl")
+def _prctl(option: int, *args: int) -> None:
+    _check(_libc.prctl(option, *args, *[0] * (4 - len(args))), "prctl")
 
 
 def die_with_parent() -> None:
@@ -97,21 +98,23 @@ def allow_no_new_privileges() -> None:
     """Nothing that this process starts can ever have more than it has."""
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     for capability in range(64):
-        if _libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(capability), *[ctypes.c_ulong(0)] * 3) < 0:
+        if _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
             break  # the kernel's last capability
 
 
 def drop_privileges() -> None:
     """Give up all capabilities."""
-    header, none = (ctypes.c_uint32 * 2)(_CAP_VERSION_3, 0), (ctypes.c_uint32 * 6)()
-    _check(_libc.capset(header, none), "capset")
+    _check(_libc.capset(*_no_capabilities), "capset")
 
 
-def filter_system_calls(program: bytes) -> None:
-    """Apply a seccomp program (as libseccomp exports it) to this process and all that it starts."""
+class SystemCallFilter(ctypes.Structure):
+    """A seccomp program as the kernel takes it, from what libseccomp exports."""
 
-    class Program(ctypes.Structure):
-        _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_char_p)]
+    _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_char_p)]
 
-    given = Program(len(program) // 8, program)
-    _prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.cast(ctypes.pointer(given), ctypes.c_void_p))
+    def __init__(self, program: bytes) -> None:
+        super().__init__(len(program) // 8, program)
+
+    def apply(self) -> None:
+        """To this process and all that it starts."""
+        _prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(self))

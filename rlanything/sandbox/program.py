@@ -1,6 +1,8 @@
 """Runs a program in this very process, much as `python main.py` would. Standard library alone: see `runner`.
 
-The modules that programs commonly use are imported here, once, before any program is forked.
+The modules that programs commonly use are imported here, once, before any program is forked. So is all else that is
+the same for each: what a forked process writes for the first time, the kernel copies page by page, and that is most of
+an execution's cost.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ import atexit
 import bisect  # noqa: F401
 import builtins
 import collections  # noqa: F401
+import contextlib
 import copy  # noqa: F401
 import datetime  # noqa: F401
 import decimal  # noqa: F401
@@ -47,6 +50,22 @@ OURS = "rlanything"
 _open = open
 
 
+def prepare() -> None:
+    """Make of this process what a program's is to be: once, after `gc.freeze`, for `_finish` looks for the streams."""
+    for name in [n for n in sys.modules if n.partition(".")[0] == OURS]:
+        del sys.modules[name]
+    os.environ.clear()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.argv, sys.path = [FILE], [p for p in sys.path if p.startswith(sys.base_prefix) and "-packages" not in p]
+    for fd, name, mode, errors in STREAMS:
+        stream = io.TextIOWrapper(
+            _open(fd, mode, closefd=False), encoding="utf-8", errors=errors, line_buffering=fd == 2
+        )
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    builtins.open = io.open = _open_standard
+
+
 def run_program(source: bytes, end: Callable[[int], NoReturn] = os._exit) -> NoReturn:
     """Never returns: the process ends as the program does. `end` is kept here, where programs do not replace it."""
     main = types.ModuleType("__main__")
@@ -58,17 +77,6 @@ def run_program(source: bytes, end: Callable[[int], NoReturn] = os._exit) -> NoR
 
 
 def _run(source: bytes, main: types.ModuleType) -> None:
-    for name in [n for n in sys.modules if n.partition(".")[0] == OURS]:
-        del sys.modules[name]
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.argv, sys.path = [FILE], [p for p in sys.path if p.startswith(sys.base_prefix) and "-packages" not in p]
-    for fd, name, mode, errors in STREAMS:
-        stream = io.TextIOWrapper(
-            _open(fd, mode, closefd=False), encoding="utf-8", errors=errors, line_buffering=fd == 2
-        )
-        setattr(sys, name, stream)
-        setattr(sys, f"__{name}__", stream)
-    builtins.open = io.open = _open_standard
     random.seed(0)  # forked from one state, programs that do not seed would draw from the clock: verdicts must repeat
     main.__dict__.update(__builtins__=builtins, __file__=FILE)
     sys.modules["__main__"] = main
@@ -86,8 +94,10 @@ def _finish(main: types.ModuleType) -> None:
     main.__dict__.clear()
     gc.collect()
     for thing in gc.get_objects():
-        if type(thing) in (io.TextIOWrapper, io.BufferedWriter) and not thing.closed and thing.writable():
-            thing.flush()
+        if type(thing) in (io.TextIOWrapper, io.BufferedWriter):
+            with contextlib.suppress(ValueError):  # it is closed, or its buffer was given to another
+                if thing.writable():
+                    thing.flush()
 
 
 def _guarded(call: object, *args: object) -> int:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rlanything.sandbox import kernel
-from rlanything.sandbox.program import MEMORY_EXIT, run_program
+from rlanything.sandbox.program import MEMORY_EXIT, prepare, run_program
 from rlanything.sandbox.protocol import MIB, Limits, Verdict, receive, send
 
 SYSTEM = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")  # shared libraries of the interpreter's modules
@@ -52,6 +52,7 @@ def serve(fd: int) -> None:
     if settings is None:
         return
     isolated, rules = settings[0]["isolated"], bytes.fromhex(settings[0]["rules"])
+    refused = kernel.SystemCallFilter(rules) if rules else None
     try:
         if isolated:
             _isolate()
@@ -62,11 +63,12 @@ def serve(fd: int) -> None:
         return send(connection, {"error": str(error)})
     gc.collect()
     gc.freeze()  # a collection in a child would copy every page
+    prepare()
     send(connection, {"error": ""})
     while (request := receive(connection)) is not None:
         header, files = request
         try:
-            outcome = _execute(files, Limits(**header), desk, rules)
+            outcome = _execute(files, Limits(**header), desk, refused)
         except OSError as error:  # no process or memory to be had: not the program's fault
             outcome = {"verdict": Verdict.SANDBOX_ERROR, "detail": str(error)}
         finally:
@@ -192,7 +194,9 @@ def _end_as(child: int) -> NoReturn:
     os._exit(0)
 
 
-def _execute(files: Sequence[int], limits: Limits, desk: Desk, rules: bytes) -> dict[str, Any]:
+def _execute(
+    files: Sequence[int], limits: Limits, desk: Desk, refused: kernel.SystemCallFilter | None
+) -> dict[str, Any]:
     """Run a program: `files` are its source, and what its standard input, output and error are to be."""
     desk.clean(limits.files_mb)
     broken, breaks = os.pipe()
@@ -200,7 +204,7 @@ def _execute(files: Sequence[int], limits: Limits, desk: Desk, rules: bytes) -> 
         started = time.monotonic()
         program = kernel.fork_into(PER_EXECUTION) if desk.isolated else os.fork()
         if not program:
-            _become(files, breaks, limits, desk, rules)
+            _become(files, breaks, limits, desk, refused)
         in_time, status, usage = _wait(program, limits.wall_s, desk.isolated)
         wall = time.monotonic() - started
         os.set_blocking(broken, False)
@@ -257,14 +261,16 @@ def _judge(
     return found | {"verdict": verdict}
 
 
-def _become(files: Sequence[int], breaks: int, limits: Limits, desk: Desk, rules: bytes) -> NoReturn:
+def _become(
+    files: Sequence[int], breaks: int, limits: Limits, desk: Desk, refused: kernel.SystemCallFilter | None
+) -> NoReturn:
     """In the child: be the program."""
     try:
         os.setsid()  # else its process group would be the runner's too
         source = b"".join(iter(lambda: os.read(files[0], MIB), b""))
         for standard, file in enumerate(files[1:]):
             os.dup2(file, standard)
-        _restrict(limits, desk, rules)
+        _restrict(limits, desk, refused)
     except BaseException as error:  # it must never return into the runner's loop
         os.write(breaks, f"the program could not be started: {error!r}".encode())
         os._exit(1)
@@ -272,9 +278,8 @@ def _become(files: Sequence[int], breaks: int, limits: Limits, desk: Desk, rules
     run_program(source)
 
 
-def _restrict(limits: Limits, desk: Desk, rules: bytes) -> None:
+def _restrict(limits: Limits, desk: Desk, refused: kernel.SystemCallFilter | None) -> None:
     """Take from this process all that a program does not need."""
-    os.environ.clear()
     os.chdir(desk.path)
     size = int(limits.time_s) + 1
     for what, value in (
@@ -294,5 +299,5 @@ def _restrict(limits: Limits, desk: Desk, rules: bytes) -> None:
         resource.setrlimit(what, (value, value))
     if desk.isolated:
         kernel.drop_privileges()
-    if rules:
-        kernel.filter_system_calls(rules)
+    if refused:
+        refused.apply()

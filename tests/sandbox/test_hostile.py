@@ -278,8 +278,13 @@ HONEST = {  # programs that do what Python programs do: (source, what they print
     "file_never_closed": ("out = open(1, 'w')\nout.write('42')", "42"),
     "original_stdout": ("import sys\nsys.__stdout__.write('42')", "42"),
     "closed_stdout": ("import sys\nprint('42')\nsys.stdout.close()", "42"),
+    "rewrapped_stdout": (
+        "import io, sys\nsys.stdout = io.TextIOWrapper(sys.stdout.detach(), encoding='ascii')\nprint('42')",
+        "42",
+    ),
     "no_stdout": ("import sys\nprint('42', flush=True)\nsys.stdout = None", "42"),
     "last_words": ("class A:\n    def __del__(self): print('bye')\na = A()", "bye"),
+    "no_environment": ("import os\nprint(dict(os.environ))", "{}"),
     "exits": ("import sys\nprint(1)\nsys.exit()", "1"),
     "exit_builtin": ("print(1)\nexit(0)", "1"),
     "at_exit": ("import atexit\natexit.register(print, 'last')\nprint('first')", "first\nlast"),
