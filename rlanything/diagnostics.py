@@ -19,9 +19,10 @@ def theorem_bound(mu: float, m: int) -> float:
 def diagnostics(groups: Sequence[Group]) -> dict[str, float]:
     """What a person wants to know of one step's rollouts; nan where nothing was there to measure.
 
-    `rm_process_accuracy` compares scores with the domain's own step labels, which no update of the loop ever sees;
-    `rm_process_balanced` is the mean of its recalls on progress and on no progress. `failures` are the episodes that
-    the infrastructure broke for good, by kind too; `retries` those that were played anew.
+    `env_s` is how long the environment (in coding, the sandbox) took to answer an action. `rm_process_accuracy`
+    compares scores with the domain's own step labels, which no update of the loop ever sees; `rm_process_balanced` is
+    the mean of its recalls on progress and on no progress. `failures` are the episodes that the infrastructure broke
+    for good, by kind too; `retries` those that were played anew.
     """
     trajectories = [t for g in groups for t in g.valid]
     broken = Counter(str(t.status) for g in groups for t in g.trajectories if t.status.is_failure)
@@ -40,6 +41,8 @@ def diagnostics(groups: Sequence[Group]) -> dict[str, float]:
         "invalid_action_rate": _mean(turn.invalid for _, turn in turns),
         "unparsable_action_rate": _mean(bool(turn.parse_error) for _, turn in turns),
         "truncated_rate": _mean(t.status == "truncated" for t in trajectories),
+        "env_s_mean": _mean(turn.env_s for _, turn in turns),
+        "env_s_max": max((turn.env_s for _, turn in turns), default=float("nan")),
         "step_progress_rate": _mean(turn.label > 0 for _, turn in turns if turn.label is not None),
         "rm_p_plus": p_plus,
         "rm_p_minus": p_minus,
