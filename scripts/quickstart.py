@@ -41,7 +41,7 @@ QUICKSTARTS = {
         "cache/quickstart/coding",
         "problems",
         "programming problems",
-        ("scripts/generate_problems.py", "--train", "800", "--eval", "250"),
+        ("scripts/generate_problems.py", "--train", "1200", "--eval", "250"),
         ("--domain", "coding", "--vocab", "640", "--hidden", "128"),
         {"policy": "tiny", "reward": "policy", "rewriter": "reward"},
     ),
