@@ -77,10 +77,15 @@ def read_problems(path: Path, skip_bad: bool) -> tuple[list[tuple[int, dict[str,
         raise TaskError(f"{path}: not a JSON file ({error}); fetch it anew") from error
     if not isinstance(rows, list):
         raise TaskError(f"{path}: expected a list of problems, found {type(rows).__name__}; see data/README.md")
-    found, skipped = [], []
+    found, skipped, names = [], [], set()
     for index, row in enumerate(rows):
         try:
-            found.append((index, check_row(row)))
+            payload = check_row(row)
+            name = str(payload.get("task_id", f"row {index}"))
+            if name in names:
+                raise BadProblem(f"task_id: {name!r} is an earlier row's too")
+            names.add(name)
+            found.append((index, payload))
         except BadProblem as problem:
             if not skip_bad:
                 raise TaskError(

@@ -54,6 +54,14 @@ def test_a_bad_row_is_refused_with_its_index_or_left_out_and_counted(tmp_path):
     assert [index for index, _ in found] == [0, 1, 2, 3, 4, 5] and len(skipped) == 2 and "row 7" in skipped[1]
 
 
+def test_a_name_that_an_earlier_row_has_is_refused_with_its_index_or_left_out(tmp_path):
+    file = tmp_path / "train.json"
+    file.write_text(json.dumps([GOOD | {"task_id": "one"}, GOOD | {"task_id": "two"}, GOOD | {"task_id": "one"}]))
+    with pytest.raises(TaskError, match="row 2: task_id: 'one'"):
+        read_problems(file, skip_bad=False)
+    assert [index for index, _ in read_problems(file, skip_bad=True)[0]] == [0, 1]
+
+
 @pytest.mark.parametrize("content", ["{", "{}", "[]", '[{"question": "?"}]', "\xff"])
 def test_a_file_that_holds_no_problems_is_named(tmp_path, content):
     file = tmp_path / "train.json"
