@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rlanything.domains.coding.domain import CodingDomain
 
 NEEDS = {"policy": "solution", "reward": "solution", "rewriter": "chain"}  # what a row must have
-NUM_PROGRAM = 8  # of a made-up critic
+NUM_PROGRAM, MAX_WRITTEN = 8, 8  # programs, and tests of a reward model, in a made-up critic
 
 
 def demonstrations(domain: CodingDomain, role: str, split: str, rng: random.Random) -> Iterator[Conversation]:
@@ -58,13 +58,21 @@ def _rewriter(domain: CodingDomain, task: Task, rng: random.Random) -> tuple[lis
         if tests is not None:
             break
     solved = rng.randint(NUM_PROGRAM - 1, NUM_PROGRAM) if harder else rng.randint(0, 1)
-    own = [min(NUM_PROGRAM, solved + rng.randint(0, 1)) for _ in task.payload["tests"]]
+    own = [min(NUM_PROGRAM, solved + rng.randint(0, 1)) for _ in domain.own_tests(task)]
+    written = [_passed(solved, rng) for _ in range(rng.randint(0, MAX_WRITTEN))]
     failed = len(own) * NUM_PROGRAM - sum(own)
-    critic = prompts.critic(NUM_PROGRAM, own, [], {"wrong_answer": failed} if failed else {})
+    critic = prompts.critic(NUM_PROGRAM, own, written, {"wrong_answer": failed} if failed else {})
     direction = Direction.HARDER if harder else Direction.EASIER
     asked = domain.rewrite_messages(task, direction, solved / NUM_PROGRAM, critic)
     steps = [generator.worked_out(chain, test.input) for test in tests]
     return asked, prompts.problem_response(generator.statement(chain, rng), tests, steps)
+
+
+def _passed(solved: int, rng: random.Random) -> tuple[int, bool]:
+    """How many programs a reward model's test was passed by, and whether all of the `solved` correct ones were."""
+    if solved and rng.random() < 0.5:
+        return min(NUM_PROGRAM, solved + rng.randint(0, 1)), True
+    return rng.randint(0, max(1, solved - 1)), False
 
 
 ROLES = {"policy": _policy, "reward": _reward, "rewriter": _rewriter}

@@ -102,6 +102,10 @@ class CodingDomain:
         """The program."""
         return prompts.parse_program(text)
 
+    def own_tests(self, task: Task) -> list[Check]:
+        """Those of the problem's tests that decide whether a program is correct."""
+        return [Check(*test) for test in task.payload["tests"][: self.config.num_test or None]]
+
     def test_messages(self, task: Task) -> list[Message]:
         """The problem, and the wish for one test."""
         return prompts.test_messages(task.payload, self.config.prompt)
@@ -220,8 +224,7 @@ class ProgramEnv:
         """Try the program on all tests. Raises SandboxFailure."""
         if action is None:
             return Observation("No program was found in the answer.", done=True, invalid=True)
-        num = self.domain.config.num_test or None
-        tests = [Check(*test) for test in self.task.payload["tests"][:num]]
+        tests = self.domain.own_tests(self.task)
         found = await asyncio.gather(*(self.domain.try_program(self.task, action, test) for test in tests))
         verdicts = [verdict for verdict, _ in found]
         if Verdict.SANDBOX_ERROR in verdicts:

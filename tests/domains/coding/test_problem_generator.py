@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -121,6 +122,18 @@ def test_demonstrated_variants_are_accepted_proposals(domain):
         direction = Direction.HARDER if asked.endswith("Make it harder.") else Direction.EASIER
         variant = domain.parse_task(said, tasks[conversation.key], direction, "q#1")
         assert len(variant.payload["tests"]) == prompts.MIN_TESTS and "Of 8 programs" in asked
+
+
+def test_demonstrations_show_the_rewriter_what_the_loop_tells_it(domain):
+    def shape(line):
+        return re.sub(r"(#, )*#", "#", re.sub(r"\d+( \(doubtful\))?", "#", line))
+
+    domain.config.num_test = 2
+    asked = [c.messages[0]["content"] for c in islice(domain.demonstrations("rewriter", "train", 0), 60)]
+    told = prompts.critic(8, [0, 7], [(3, False), (8, True)], {"wrong_answer": 9}).splitlines()
+    assert {shape(line) for line in told} <= {shape(line) for text in asked for line in text.splitlines()}
+    assert all(re.search(r"passed its tests: \d, \d\.", text) for text in asked)
+    assert any("(doubtful)" in text for text in asked) and any(re.search(r"by: \d,", text) for text in asked)
 
 
 def test_without_solutions_there_are_no_demonstrations(domain, tmp_path):
