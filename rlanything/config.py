@@ -192,6 +192,8 @@ class ClusterConfig:
     num_learner: int = 0  # ranks that train the models together; 0: one an accelerator, or one on CPUs
     num_env_host: int = 0  # processes that hold the episodes; 0: one a node
     num_restart: int = 3  # of each engine that died, over the whole run
+    weight_transfer: str = "auto"  # store (shared memory; LoRA's always) | broadcast (NCCL or gloo, and the store for
+    # replicas that miss it) | auto: broadcast where vLLM and learners have accelerators of their own
     join_timeout_s: float = 600.0  # for `num_node` machines to join
 
 

@@ -14,6 +14,7 @@ CHOICES: dict[str, tuple[object, ...]] = {
     "engine.{role}.kind": ("vllm", "transformers"),
     "engine.{role}.dtype": ("auto", "bfloat16", "float32"),
     "cluster.placement": ("colocated", "split"),
+    "cluster.weight_transfer": ("auto", "store", "broadcast"),
     "dataset.domain": ("alfworld", "coding"),
     "dataset.backend": ("simulator", "textworld"),
     "dataset.prompt": ("full", "compact"),
@@ -231,6 +232,11 @@ def _check_sharing(config: Config) -> None:
         raise ConfigError(
             "rollout.max_staleness=1: accelerators that engines and learners share cannot do both at once; use "
             "cluster.placement=split"
+        )
+    if config.cluster.weight_transfer == "broadcast":
+        raise ConfigError(
+            "cluster.weight_transfer=broadcast: learners leave accelerators that they share with engines before these "
+            "wake; use cluster.placement=split, or weight_transfer=auto"
         )
     for learner in (role for role in training_roles(config) if role in LEARNERS):
         if getattr(config.training, learner).zero_stage == 0:

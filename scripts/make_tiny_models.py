@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers.utils import logging
 
 from rlanything.cli import run_guarded
 from rlanything.config import Config, DatasetConfig, ExperimentConfig
@@ -216,6 +217,7 @@ def main() -> None:
     tokenizer = make_tokenizer(domain, args.vocab, NUM_TEXT)
     model = make_model(tokenizer, args.hidden, args.layers, args.seed)
     out = Path(args.out)
+    logging.disable_progress_bar()
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)
     print(f"{out}: {model.num_parameters() / 1e6:.1f}M parameters, vocabulary {len(tokenizer)}")

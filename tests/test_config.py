@@ -82,6 +82,12 @@ def test_a_bad_override_of_a_warm_start_is_named(override, message):
         validate_sft(config)
 
 
+def test_weights_are_not_broadcast_to_engines_that_share_accelerators(tmp_path):
+    stages = ["training.policy.zero_stage=2", "training.reward.zero_stage=2"]
+    with pytest.raises(ConfigError, match="cluster.weight_transfer=broadcast: .* cluster.placement=split"):
+        load_config([written(tmp_path), "experiment.num_device=2", *stages, "cluster.weight_transfer=broadcast"])
+
+
 def test_the_sinks_that_are_allowed_are_those_that_exist():
     assert set(rules.SINKS) == set(metrics.SINKS)
 

@@ -50,7 +50,17 @@ class Cluster:
             log = self.folder.logs.absolute() / "learners.log"
             self._learners = LearnerGroup(self.runtime, self.placement.learners, log, self.placement.shares_devices)
         model, training = getattr(self.config.model, role), getattr(self.config.training, role)
-        return self._learners.learner(role, model, training, total_update, temperature, self.config.experiment.seed)
+        seed = self.config.experiment.seed
+        return self._learners.learner(role, self._broadcasts(role), model, training, total_update, temperature, seed)
+
+    def _broadcasts(self, role: str) -> bool:
+        """Whether learners send a role's weights straight to its engines. Where they share accelerators, learners leave
+        them before engines wake; on CPUs the object store is as fast; adapters are few."""
+        config, how = self.config, self.config.cluster.weight_transfer
+        if self.placement.shares_devices or getattr(config.training, role).lora_rank:
+            return False
+        on_accelerators = config.experiment.num_device > 0 and getattr(config.engine, role).kind == "vllm"
+        return how == "broadcast" or how == "auto" and on_accelerators
 
     def close(self) -> None:
         """End every process of this run and leave the cluster."""

@@ -3,11 +3,16 @@
 An episode stays with the replica that began it, whose prefix cache holds it; a new one goes to the replica with the
 fewest requests under way. A replica that dies is started anew by Ray, is given the current weights, and what it was
 doing is asked of another meanwhile.
+
+Weights come by the object store, or straight from the learner (`rlanything.broadcast`) once a first transfer has told
+what to expect. A replica that loses the line has half of them: it ends itself, and finds the others in the store.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -16,18 +21,21 @@ from typing import Any
 from zlib import crc32
 
 import ray
-import torch
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 
+from rlanything.broadcast import Expected, IncomingWeights, Meeting
+from rlanything.cluster.learners import RemoteWeights
 from rlanything.cluster.placement import Slot
-from rlanything.cluster.runtime import WAIT_S, Runtime, cause, unwrapped
-from rlanything.cluster.weights import BOARD, StagedWeights, stage
+from rlanything.cluster.runtime import WAIT_S, Runtime, cause, unwrapped, use_interface
+from rlanything.cluster.weights import BOARD, stage
 from rlanything.config import EngineConfig, ModelConfig
 from rlanything.engines.base import Completion, EngineError, EngineStats, SamplingParams, peak_memory_gb
 from rlanything.precision import torch_dtype
 
 MAX_SESSIONS = 1 << 16  # remembered; an older episode has long ended
 MAX_CALLS = 10_000  # under way at once in one replica; its engine queues them
+
+logger = logging.getLogger(__name__)
 
 
 class EngineReplica:
@@ -36,6 +44,7 @@ class EngineReplica:
     def __init__(self, role: str, model: ModelConfig, config: EngineConfig, seed: int, log_path: Path) -> None:
         from rlanything.engines import make_engine
 
+        use_interface(ray.util.get_node_ip_address())
         self.engine = make_engine(model, config, seed, log_path)
         self.restarted = ray.get_runtime_context().was_current_actor_reconstructed
         if self.restarted:
@@ -54,6 +63,20 @@ class EngineReplica:
         """What another method of the engine returns."""
         return getattr(self.engine, method)(*args)
 
+    async def receive(self, version: int, weights: IncomingWeights) -> None:
+        """See `Engine.load_weights`; of weights that the learner is about to send."""
+        try:
+            self.engine.load_weights(version, weights)
+        except EngineError:
+            raise
+        except Exception:
+            logger.exception("the broadcast of weights broke: this replica ends, to be started anew")
+            os._exit(1)
+
+    async def process(self) -> str:
+        """Which process this is: another once it was started anew."""
+        return f"{ray.get_runtime_context().get_node_id()}/{os.getpid()}"
+
     async def stats(self) -> EngineStats:
         """Counters since the start, with this process's memory."""
         own = {"own_memory_gb": peak_memory_gb(), "restarts": int(self.restarted)}
@@ -63,10 +86,21 @@ class EngineReplica:
 class ReplicatedEngine:
     """Implements `engines.base.Engine`. Copies in other processes share the replicas; each routes for itself."""
 
-    def __init__(self, role: str, replicas: Sequence[Any], board: Any, max_model_len: int, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        role: str,
+        replicas: Sequence[Any],
+        board: Any,
+        config: EngineConfig,
+        on_accelerators: bool,
+    ) -> None:
         self.role, self.replicas, self.board = role, list(replicas), board
-        self.max_model_len, self.dtype = max_model_len, dtype
+        self.max_model_len, self.num_worker = config.max_model_len, config.tensor_parallel_size
+        self.on_accelerators = on_accelerators
+        self.dtype = torch_dtype(config.dtype, on_accelerators)
         self.version = 0
+        self._expected: Expected = ()  # of a transfer: what the last one was
+        self._meeting: tuple[list[str], Meeting] | None = None  # of these processes with the learner
         self.reissued = 0
         self._under_way = [0] * len(self.replicas)
         self._replica_of: dict[str, int] = {}
@@ -116,10 +150,36 @@ class ReplicatedEngine:
 
     def load_weights(self, version: int, tensors: Iterable[tuple[str, Any]]) -> None:
         """See `Engine.load_weights`; all replicas at once."""
-        staged = tensors if isinstance(tensors, StagedWeights) else stage(tensors)
+        receiving: list[ray.ObjectRef] = []
+        if isinstance(tensors, RemoteWeights):
+            meeting = self._meet(tensors) if self._expected and not tensors.are_staged else None
+            if meeting:
+                receiving = [
+                    replica.receive.remote(version, IncomingWeights(meeting, 1 + i * self.num_worker, self._expected))
+                    for i, replica in enumerate(self.replicas)
+                ]
+            staged = tensors.stage(meeting)
+            self._expected = staged.expected
+            if not staged.sent:
+                self._meeting = None
+        else:
+            staged = stage(tensors)
         ray.get(self.board.post.remote(self.role, version, staged))
-        self._every("call", "load_weights", version, staged)
+        by_store = "call", "load_weights", version, staged
+        if receiving:
+            for i, reference in enumerate(receiving):
+                self._answer(i, reference, *by_store)
+        else:
+            self._every(*by_store)
         self.version = version
+
+    def _meet(self, weights: RemoteWeights) -> Meeting:
+        """Where these replicas meet the learner; elsewhere once one of them was started anew."""
+        processes = self._every("process")
+        if self._meeting is None or self._meeting[0] != processes:
+            size = 1 + len(self.replicas) * self.num_worker
+            self._meeting = processes, Meeting(*weights.place(), size, self.on_accelerators)
+        return self._meeting[1]
 
     def checksum(self) -> str:
         """See `Engine.checksum`. Raises EngineError where the replicas differ."""
@@ -188,7 +248,7 @@ def start_replicas(
         )
         for i, slot in enumerate(slots)
     ]
-    dtype = torch_dtype(config.dtype, on_accelerator=config.kind == "vllm" and bool(slots[0].devices))
-    engine = ReplicatedEngine(role, replicas, board, config.max_model_len, dtype)
+    on_accelerators = config.kind == "vllm" and bool(slots[0].devices)
+    engine = ReplicatedEngine(role, replicas, board, config, on_accelerators)
     engine.stats()  # waits until they are up
     return engine

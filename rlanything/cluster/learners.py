@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from collections.abc import Iterator, Sequence
@@ -9,15 +10,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
 import ray
 import torch
 
+from rlanything.broadcast import Line, Meeting
 from rlanything.cluster.placement import Slot
-from rlanything.cluster.runtime import Runtime, result
+from rlanything.cluster.runtime import Runtime, result, use_interface
 from rlanything.cluster.weights import StagedWeights, stage
 from rlanything.config import LearnerConfig, ModelConfig
 from rlanything.types import Sample
+
+logger = logging.getLogger(__name__)
 
 
 class LearnerRank:
@@ -27,6 +30,7 @@ class LearnerRank:
         self.rank, self.world, self.log_path = rank, world, log_path.with_stem(f"{log_path.stem}_{rank}")
         self.shares_device = shares_device
         self.learners: dict[str, Any] = {}
+        self._lines: dict[str, Line] = {}
 
     def address(self) -> tuple[str, int]:
         """This rank's host and a port that is free there now: where the ranks meet, if it is rank 0."""
@@ -43,8 +47,7 @@ class LearnerRank:
             "MASTER_ADDR": host,
             "MASTER_PORT": str(port),
         }
-        # Gloo would take the interface of the host's own name, which on some machines is the loopback.
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", _interface(ray.util.get_node_ip_address()))
+        use_interface(ray.util.get_node_ip_address())
         from rlanything.learner.distributed import start_deepspeed
 
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
@@ -65,10 +68,24 @@ class LearnerRank:
         with self._on_device(role) as learner:
             return getattr(learner, method)(*args)
 
-    def stage(self, role: str, dtype: torch.dtype) -> StagedWeights:
-        """The weights for the engines, which rank 0 alone puts into the object store."""
+    def stage(self, role: str, dtype: torch.dtype, meeting: Meeting | None) -> StagedWeights:
+        """The weights for the engines, which rank 0 alone puts into the object store, and sends to those that it
+        meets."""
         with self._on_device(role) as learner:
-            return stage(learner.weights(dtype), keep=self.rank == 0)
+            line = self._line(role, meeting) if meeting and self.rank == 0 else None
+            staged = stage(learner.weights(dtype), self.rank == 0, line)
+        if not staged.sent:
+            self._lines.pop(role, None)  # hangs up: those that still wait for tensors learn of it
+        return staged
+
+    def _line(self, role: str, meeting: Meeting) -> Line | None:
+        if role not in self._lines or self._lines[role].meeting != meeting:
+            self._lines.pop(role, None)
+            try:
+                self._lines[role] = Line(meeting, 0)
+            except RuntimeError as error:
+                logger.warning("the replicas of the %s engine did not meet: %s", role, error)
+        return self._lines.get(role)
 
     @contextmanager
     def _on_device(self, role: str) -> Iterator[Any]:
@@ -83,12 +100,6 @@ class LearnerRank:
                 learner.offload()
 
 
-def _interface(address: str) -> str:
-    """The name of this machine's network interface of that address."""
-    found = psutil.net_if_addrs().items()
-    return next(name for name, addresses in found if any(a.address == address for a in addresses))
-
-
 class LearnerGroup:
     """All ranks."""
 
@@ -97,25 +108,55 @@ class LearnerGroup:
             runtime.start(LearnerRank, slot, rank, len(slots), log_path, shares_device)
             for rank, slot in enumerate(slots)
         ]
-        [(host, port)] = result([self.ranks[0].address.remote()], "learner rank 0")
-        self.call("join", host, port)
+        self.call("join", *self.place())
+
+    def place(self) -> tuple[str, int]:
+        """Rank 0's host, and a port that is free there."""
+        [address] = result([self.ranks[0].address.remote()], "learner rank 0")
+        return tuple(address)
 
     def call(self, method: str, *args: Any) -> list[Any]:
         """What every rank returns."""
         shared = [ray.put(a) for a in args]
         return result([getattr(rank, method).remote(*shared) for rank in self.ranks], "a learner rank")
 
-    def learner(self, role: str, *args: Any) -> RemoteLearner:
+    def learner(self, role: str, broadcasts: bool, *args: Any) -> RemoteLearner:
         """A model on all ranks; `args` as of `LearnerRank.load_model`."""
         self.call("load_model", role, *args)
-        return RemoteLearner(self, role)
+        return RemoteLearner(self, role, broadcasts)
+
+
+class RemoteWeights:
+    """A learner's present weights, which its ranks gather once, when they are first asked for them."""
+
+    def __init__(self, group: LearnerGroup, role: str, dtype: torch.dtype) -> None:
+        self.group, self.role, self.dtype = group, role, dtype
+        self._staged: StagedWeights | None = None
+
+    def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
+        return iter(self.stage())
+
+    @property
+    def are_staged(self) -> bool:
+        """Whether it is too late to broadcast them."""
+        return self._staged is not None
+
+    def place(self) -> tuple[str, int]:
+        """Where others can meet rank 0."""
+        return self.group.place()
+
+    def stage(self, meeting: Meeting | None = None) -> StagedWeights:
+        """In the object store; on the way there rank 0 sends them to those that it meets."""
+        if self._staged is None:
+            self._staged = self.group.call("stage", self.role, self.dtype, meeting)[0]
+        return self._staged
 
 
 class RemoteLearner:
     """What the loop knows of `learner.deepspeed.Learner`, spread over a group's ranks."""
 
-    def __init__(self, group: LearnerGroup, role: str) -> None:
-        self.group, self.role = group, role
+    def __init__(self, group: LearnerGroup, role: str, broadcasts: bool) -> None:
+        self.group, self.role, self.broadcasts = group, role, broadcasts
 
     def update(self, samples: Sequence[Sample]) -> dict[str, float]:
         """See `Learner.update`; the ranks report alike, but for their own share of the tokens."""
@@ -125,14 +166,16 @@ class RemoteLearner:
         }
         return every[0] | summed | {"packing_ratio": summed["sample_tokens"] / max(1.0, summed["tree_tokens"])}
 
-    def weights(self, dtype: torch.dtype) -> StagedWeights:
+    def weights(self, dtype: torch.dtype) -> RemoteWeights:
         """The weights for the engines: the driver never holds them."""
-        self._staged: StagedWeights = self.group.call("stage", self.role, dtype)[0]
-        return self._staged
+        self._latest = RemoteWeights(self.group, self.role, dtype)
+        if not self.broadcasts:
+            self._latest.stage()
+        return self._latest
 
     def checksum(self, dtype: torch.dtype) -> str:
         """Of the weights that were staged last: rank 0 took it while it gathered them."""
-        return self._staged.checksum
+        return self._latest.stage().checksum
 
     def save(self, folder: Path) -> None:
         """See `Learner.save`; the folder must be one that every rank's node sees."""

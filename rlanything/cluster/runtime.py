@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayTaskError
 from ray.util.placement_group import placement_group, remove_placement_group
@@ -150,6 +151,14 @@ def _told(nodes: list[dict[str, Any]]) -> str:
         f"{n['NodeManagerAddress']} ({n['Resources'].get('CPU', 0):g} CPUs, {n['Resources'].get('GPU', 0):g} GPUs)"
         for n in nodes
     )
+
+
+def use_interface(address: str) -> None:
+    """Let gloo use this machine's interface of that address: it would take the one of the host's own name, which on
+    some machines is the loopback."""
+    found = psutil.net_if_addrs().items()
+    name = next(name for name, addresses in found if any(a.address == address for a in addresses))
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
 
 
 def result(references: list[ray.ObjectRef], who: str) -> list[Any]:

@@ -45,7 +45,8 @@ from vllm.model_executor.model_loader import get_model_loader  # noqa: E402
 from vllm.sampling_params import RequestOutputKind  # noqa: E402
 from vllm.v1.engine.llm_engine import LLMEngine  # noqa: E402
 
-from rlanything.checksum import checksum  # noqa: E402
+from rlanything.broadcast import IncomingWeights  # noqa: E402
+from rlanything.checksum import Digest, checksum  # noqa: E402
 from rlanything.config import EngineConfig  # noqa: E402
 from rlanything.engines.admission import Admission  # noqa: E402
 from rlanything.engines.base import Completion, EngineError, EngineStats, SamplingParams  # noqa: E402
@@ -70,18 +71,28 @@ class WorkerExtension:
 
     model_runner: Any
     vllm_config: Any
+    rank: int  # among this engine's workers
+    device: torch.device
 
-    def rlanything_load(self, tensors: list[tuple[str, torch.Tensor]]) -> str:
+    def rlanything_load(self, given: list[tuple[str, torch.Tensor]] | IncomingWeights) -> str:
         """Replace all weights in place, by those of the files and adapters where these are given; returns the digest of
         what was given."""
-        weights, _ = with_base(tensors, self.rlanything_files)
-        self.model_runner.reload_weights(weights_iterator=iter(weights))
         config = self.vllm_config.model_config
+        digest = Digest(config.dtype)
+
+        def seen() -> Iterator[tuple[str, torch.Tensor]]:
+            tensors = given.tensors(self.rank, self.device) if isinstance(given, IncomingWeights) else given
+            for name, tensor in tensors:
+                digest.add(name, tensor)
+                yield name, tensor
+
+        weights, _ = with_base(seen(), self.rlanything_files)
+        self.model_runner.reload_weights(weights_iterator=iter(weights))
         if config.hf_text_config.tie_word_embeddings:
             # The head has no weights of its own to load, so vLLM 0.32 leaves its prepacked copy (CPU) stale.
             head = self.model_runner.get_model().lm_head
             head.quant_method.process_weights_after_loading(head)
-        return checksum(tensors, config.dtype)
+        return digest.hexdigest()
 
     def rlanything_initial_checksum(self) -> str:
         """Digest of the weights that the engine started with, read once more from the model's files."""
@@ -210,7 +221,8 @@ class VLLMEngine:
         if self._futures:
             raise EngineError(f"load_weights: {len(self._futures)} requests are under way; wait for them first")
         engine = self._live()
-        digests = set(engine.collective_rpc("rlanything_load", args=(list(tensors),)))
+        given = tensors if isinstance(tensors, IncomingWeights) else list(tensors)
+        digests = set(engine.collective_rpc("rlanything_load", args=(given,)))
         if len(digests) != 1:
             raise EngineError(f"load_weights: vLLM's workers received different weights: {sorted(digests)}")
         if not engine.reset_prefix_cache():

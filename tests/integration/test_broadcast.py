@@ -1,0 +1,78 @@
+"""Weights that the learner sends straight to the replicas: they arrive, also where a replica dies."""
+
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import ray
+from runs_helpers import spread_config
+
+from rlanything.cluster.cluster import Cluster
+from rlanything.config import Config
+from rlanything.runs.folder import RunFolder
+from rlanything.types import Sample
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(params=["transformers", pytest.param("vllm", marks=pytest.mark.slow)])
+def cluster(world, tmp_path, request, monkeypatch):
+    """Two replicas of the policy, two learner ranks (ZeRO 3) on one node."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    config: Config = spread_config(world.games, world.model, tmp_path, "run", request.param)
+    config.experiment.num_node, config.training.policy.zero_stage = 1, 3
+    config.cluster.weight_transfer = "broadcast"
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    folder = RunFolder(config)
+    Path(folder.logs).mkdir(parents=True)
+    cluster = Cluster(config, folder, ["policy"])
+    yield cluster
+    cluster.close()
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def train(learner, version: int) -> None:
+    """Move all weights: an update on tokens that nobody sampled."""
+    tokens = np.random.default_rng(version).integers(3, 60, 24)
+    shown = np.r_[np.zeros(8), np.ones(16)]
+    learner.update([Sample(tokens, shown, shown, -3.0 * shown, key=str(i)) for i in range(4)])
+
+
+def transfer(learner, engine, version: int) -> bool:
+    """Whether the weights of an update came by broadcast; they are the learner's in any case."""
+    train(learner, version)
+    before = engine.checksum()
+    weights = learner.weights(engine.dtype)
+    engine.load_weights(version, weights)
+    assert before != engine.checksum() == learner.checksum(engine.dtype)
+    return weights.stage().sent
+
+
+def process_ids(engine) -> list[int]:
+    return [int(ray.get(replica.process.remote()).rsplit("/", 1)[1]) for replica in engine.replicas]
+
+
+def test_weights_arrive_by_broadcast_also_where_a_replica_dies(cluster, monkeypatch):
+    engine = cluster.chat_model("policy").engine
+    learner = cluster.learner("policy", 100, 1.0)
+    assert [transfer(learner, engine, version) for version in (1, 2, 3)] == [False, True, True]
+
+    os.kill(process_ids(engine)[0], signal.SIGKILL)  # between two transfers: they meet anew
+    assert transfer(learner, engine, 4)
+
+    meet = engine._meet
+
+    def meet_and_lose_one(weights):
+        meeting = meet(weights)
+        os.kill(process_ids(engine)[1], signal.SIGKILL)
+        return meeting
+
+    monkeypatch.setattr(engine, "_meet", meet_and_lose_one)  # in the middle of one: the store has them
+    first = process_ids(engine)
+    assert not transfer(learner, engine, 5)
+    assert engine.stats().restarts == 2 and process_ids(engine)[1] != first[1]
+    monkeypatch.undo()
+    assert transfer(learner, engine, 6)
