@@ -42,6 +42,7 @@ def run(config: Config, folder: Path, address: str) -> subprocess.CompletedProce
 @pytest.mark.parametrize("engine", ["transformers", pytest.param("vllm", marks=pytest.mark.slow)])
 def test_two_steps_on_three_nodes_train_what_one_process_would(world, three_nodes, tmp_path, engine):
     config = spread_config(world.games, world.model, tmp_path, "run", engine)
+    config.cluster.weight_transfer = "broadcast" if engine == "vllm" else "auto"
     result = run(config, tmp_path, three_nodes)
     assert result.returncode == 0, result.stderr
     records = [r for r in read_jsonl(tmp_path / "run/metrics.jsonl") if r["phase"] == "train"]
