@@ -69,7 +69,7 @@ class EngineReplica:
             self.engine.load_weights(version, weights)
         except EngineError:
             raise
-        except Exception:
+        except Exception:  # torch raises several kinds, vLLM others: after any of them half of the weights are old
             logger.exception("the broadcast of weights broke: this replica ends, to be started anew")
             os._exit(1)
 
