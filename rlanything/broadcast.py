@@ -1,6 +1,6 @@
 """Weights from learner rank 0 straight to every worker of every replica: NCCL between accelerators, gloo between CPUs.
 
-One broadcast a tensor, in the order in which the learner gathers them, so nobody holds a second copy of a model. The
+One broadcast a tensor, in the order in which the learner gathers them, so no device holds a second copy of a model. The
 receivers know names and shapes beforehand: see `cluster.engines`.
 """
 
