@@ -9,7 +9,7 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from rlanything.config import Config
+from rlanything.config import Config, ConfigError
 from rlanything.domains.registry import make_domain
 from rlanything.evaluate import evaluation_tasks, run_evaluation, summarise
 from rlanything.runs.folder import RunError, RunFolder
@@ -28,6 +28,8 @@ def benchmark(config: Config) -> None:
     With `evaluation.judge` and a reward model's path, that model judges the episodes. With `dry_run=true` nothing runs.
     """
     progress = Progress()
+    if not config.evaluation.splits:
+        raise ConfigError("evaluation.splits is empty: there is nothing to measure; name splits of the data set")
     if config.dry_run:
         _print_plan(config, progress)
         return
@@ -57,7 +59,7 @@ def _print_plan(config: Config, progress: Progress) -> None:
 def _run(config: Config, folder: RunFolder, progress: Progress) -> None:
     judged = config.evaluation.judge and config.reward.num_evaluation > 0 and bool(config.model.reward.path)
     drop_after(folder.metrics, -1)  # of a call that had finished: its episodes are read, its figures computed anew
-    rows = []
+    rows: list[dict[str, str]] = []
     with ExitStack() as stack:
         metrics = stack.enter_context(closing(Metrics(folder.metrics, config)))
         roles = ["policy", *["reward"] * judged]
@@ -72,9 +74,8 @@ def _run(config: Config, folder: RunFolder, progress: Progress) -> None:
             figures = summarise(groups, domain)
             metrics.write(0, "eval", {"split": split, **figures})
             rows += table_rows(split, figures)
-    progress.table(
-        str(config.model.policy.path), ["split", "episodes", "success", "95 %", "turns", "invalid", "tokens"], rows
-    )
+    header = list(dict.fromkeys(name for row in rows for name in row))
+    progress.table(str(config.model.policy.path), header, [[row.get(name, "") for name in header] for row in rows])
     progress.line(f"episodes: {folder.path / 'evaluations'}")
 
 
@@ -107,17 +108,22 @@ def part_path(run: Path, split: str, start: int) -> Path:
     return run / "evaluations" / "parts" / f"{split}_{start:06d}.parquet"
 
 
-def table_rows(split: str, figures: dict[str, float]) -> list[list[str]]:
-    """One row for the split, one for each of its task types."""
+def table_rows(split: str, figures: dict[str, float]) -> list[dict[str, str]]:
+    """Cells by their column: a row for the split, and one for each of its task types.
+
+    pass@k and best of k are there where every task was played several times, tests' rates where tests were written.
+    """
     low, high = figures["success_low"], figures["success_high"]
-    interval = f"{low:.1%} to {high:.1%}" if not math.isnan(low) else ""
-    head = [
-        split,
-        f"{figures['episodes']:.0f}",
-        f"{figures['success_rate']:.1%}",
-        interval,
-        f"{figures['mean_turns']:.1f}",
-    ]
-    head += [f"{figures['invalid_action_rate']:.1%}", f"{figures['response_tokens']:.0f}"]
+    row = {
+        "split": split,
+        "episodes": f"{figures['episodes']:.0f}",
+        "success": f"{figures['success_rate']:.1%}",
+        "95 %": f"{low:.1%} to {high:.1%}" if not math.isnan(low) else "",
+    }
+    row |= {k.replace("_", " "): f"{v:.1%}" for k, v in figures.items() if k.startswith(("pass@", "best_of_"))}
+    for name, key in (("tests right", "test_accuracy"), ("telling", "test_detect_rate")):
+        row |= {name: f"{figures[key]:.1%}"} if key in figures else {}
+    row |= {"turns": f"{figures['mean_turns']:.1f}", "invalid": f"{figures['invalid_action_rate']:.1%}"}
+    row |= {"tokens": f"{figures['response_tokens']:.0f}"}
     kinds = [(k.partition("/")[2], v) for k, v in figures.items() if k.startswith("success_rate/")]
-    return [head, *([f"  {kind}", "", f"{rate:.1%}", "", "", "", ""] for kind, rate in kinds)]
+    return [row, *({"split": f"  {kind}", "success": f"{rate:.1%}"} for kind, rate in kinds)]

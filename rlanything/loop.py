@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
@@ -25,6 +26,14 @@ from rlanything.tasks import TaskPool
 from rlanything.types import Group
 
 SAMPLES = {"policy": policy_samples, "reward": reward_samples}
+RATES = [  # of a step's line
+    ("success", "success_rate"),
+    ("invalid", "invalid_action_rate"),
+    ("RM process", "rm_process_accuracy"),
+    ("RM outcome", "rm_outcome_agreement"),
+    ("tests right", "test_accuracy"),
+    ("telling", "test_detect_rate"),
+]
 
 
 class Loop:
@@ -179,16 +188,9 @@ class Loop:
 
 
 def step_line(step: int, total: int, figures: dict[str, float]) -> str:
-    """A step in one line."""
-    if "test_accuracy" in figures:
-        judging = f"tests right {figures['test_accuracy']:.0%} detect {figures['test_detect_rate']:.0%}"
-    else:
-        judging = (
-            f"turns {figures['mean_turns']:.1f}  RM process {figures['rm_process_accuracy']:.0%} "
-            f"outcome {figures['rm_outcome_agreement']:.0%}"
-        )
+    """A step in one line; a rate that nothing was measured for is left out."""
+    shown = [f"{name} {figures[key]:.0%}" for name, key in RATES if not math.isnan(figures.get(key, math.nan))]
     return (
-        f"step {step}/{total}  success {figures['success_rate']:.0%}  invalid {figures['invalid_action_rate']:.0%}  "
-        f"{judging}  tasks +{figures['tasks/accepted']:.0f} "
-        f"?{figures['tasks/pending']:.0f}  {figures['step_s']:.0f} s"
+        f"step {step}/{total}  {'  '.join(shown)}  turns {figures['mean_turns']:.1f}  "
+        f"tasks +{figures['tasks/accepted']:.0f} ?{figures['tasks/pending']:.0f}  {figures['step_s']:.0f} s"
     )

@@ -6,6 +6,7 @@ import pytest
 from runs_helpers import command, small_config
 
 from rlanything import benchmark as module
+from rlanything.config import ConfigError
 from rlanything.runs.metrics import read_jsonl
 from rlanything.runs.store import read_rows
 
@@ -36,6 +37,13 @@ def test_a_dry_run_of_an_evaluation_starts_nothing(world, tmp_path, capsys):
     said = capsys.readouterr().out
     assert "eval_in_distribution: 2 tasks x 1 episodes" in said and "nothing was started" in said
     assert not (tmp_path / "eval").exists()
+
+
+def test_an_evaluation_of_no_split_is_refused(world, tmp_path):
+    config = small_config(world.games, world.model, tmp_path, "eval")
+    config.evaluation.splits = []
+    with pytest.raises(ConfigError, match="nothing to measure"):
+        module.benchmark(config)
 
 
 def test_an_evaluation_that_was_cut_off_goes_on_where_it_stopped(world, tmp_path, monkeypatch, capsys):

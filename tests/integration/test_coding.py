@@ -65,6 +65,7 @@ def test_policy_reward_model_and_problems_train_together(coding, tmp_path):
     assert result.returncode == 0, result.stderr
     [figures] = read_jsonl(tmp_path / "eval/metrics.jsonl")
     assert figures["success_rate"] <= figures["pass@3"] and figures["best_of_3"] <= figures["pass@3"]
+    assert all(name in result.stdout for name in ("pass@3", "best of 3", "tests right")), result.stdout
 
 
 @pytest.mark.slow
