@@ -16,6 +16,7 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -29,7 +30,7 @@ from rlanything.cluster.placement import Slot
 from rlanything.cluster.runtime import WAIT_S, Runtime, cause, unwrapped, use_interface
 from rlanything.cluster.weights import BOARD, stage
 from rlanything.config import EngineConfig, ModelConfig
-from rlanything.engines.base import Completion, EngineError, EngineStats, SamplingParams, peak_memory_gb
+from rlanything.engines.base import Completion, Engine, EngineError, EngineStats, SamplingParams, peak_memory_gb
 from rlanything.precision import torch_dtype
 
 MAX_SESSIONS = 1 << 16  # remembered; an older episode has long ended
@@ -39,19 +40,34 @@ logger = logging.getLogger(__name__)
 
 
 class EngineReplica:
-    """A Ray actor: one engine. Where Ray started it anew, it takes the current weights before it serves anyone."""
+    """A Ray actor: one engine. Where Ray started it anew, it takes the current weights before it serves anyone.
+
+    Started anew while the role's engines sleep, it has no engine until they wake: the learners have the memory.
+    """
 
     def __init__(self, role: str, model: ModelConfig, config: EngineConfig, seed: int, log_path: Path) -> None:
         from rlanything.engines import make_engine
 
         use_interface(ray.util.get_node_ip_address())
-        self.engine = make_engine(model, config, seed, log_path)
         self.restarted = ray.get_runtime_context().was_current_actor_reconstructed
-        if self.restarted:
-            board: Any = ray.get_actor(BOARD)
-            current = ray.get(board.current.remote(role))
-            if current is not None:
-                self.engine.load_weights(*current)
+        self._role = role
+        self._make = partial(make_engine, model, config, seed, log_path)
+        self._engine: Engine | None = None
+        if not self.restarted or not ray.get(_board().sleeps.remote(role)):
+            self._start()
+
+    def _start(self) -> None:
+        self._engine = self._make()
+        current = ray.get(_board().current.remote(self._role)) if self.restarted else None
+        if current is not None:
+            self._engine.load_weights(*current)
+
+    @property
+    def engine(self) -> Engine:
+        """Raises EngineError where it is not started yet."""
+        if self._engine is None:
+            raise EngineError(f"the {self._role} engine was started anew while it slept; wake it first")
+        return self._engine
 
     async def generate(
         self, prompt_ids: list[int], sampling: SamplingParams, n: int, images: tuple[str, ...]
@@ -62,6 +78,18 @@ class EngineReplica:
     async def call(self, method: str, *args: Any) -> Any:
         """What another method of the engine returns."""
         return getattr(self.engine, method)(*args)
+
+    async def sleep(self) -> None:
+        """See `Engine.sleep`."""
+        if self._engine is not None:
+            self._engine.sleep()
+
+    async def wake(self) -> None:
+        """See `Engine.wake`."""
+        if self._engine is None:
+            self._start()
+        else:
+            self._engine.wake()
 
     async def receive(self, version: int, weights: IncomingWeights) -> None:
         """See `Engine.load_weights`; of weights that the learner is about to send."""
@@ -80,7 +108,12 @@ class EngineReplica:
     async def stats(self) -> EngineStats:
         """Counters since the start, with this process's memory."""
         own = {"own_memory_gb": peak_memory_gb(), "restarts": int(self.restarted)}
-        return EngineStats(**vars(self.engine.stats()) | own)
+        counted = self._engine.stats() if self._engine is not None else EngineStats()
+        return EngineStats(**vars(counted) | own)
+
+
+def _board() -> Any:
+    return ray.get_actor(BOARD)
 
 
 class ReplicatedEngine:
@@ -190,11 +223,13 @@ class ReplicatedEngine:
 
     def sleep(self) -> None:
         """See `Engine.sleep`."""
-        self._every("call", "sleep")
+        ray.get(self.board.set_sleeps.remote(self.role, True))
+        self._every("sleep")
 
     def wake(self) -> None:
         """See `Engine.wake`."""
-        self._every("call", "wake")
+        ray.get(self.board.set_sleeps.remote(self.role, False))
+        self._every("wake")
 
     def stats(self) -> EngineStats:
         """Sums over the replicas."""

@@ -51,10 +51,12 @@ class StagedWeights:
 
 
 class WeightBoard:
-    """A Ray actor: the weights that every role's engine should hold now, for replicas that are started anew."""
+    """A Ray actor: the weights that every role's engine should hold now, and whether it sleeps, for replicas that are
+    started anew."""
 
     def __init__(self) -> None:
         self._current: dict[str, tuple[int, StagedWeights]] = {}
+        self._asleep: set[str] = set()
 
     def post(self, role: str, version: int, weights: StagedWeights) -> None:
         """Replace a role's; the object store frees what nobody holds any more."""
@@ -63,6 +65,14 @@ class WeightBoard:
     def current(self, role: str) -> tuple[int, StagedWeights] | None:
         """Version and weights; None where a role has those of its model's files."""
         return self._current.get(role)
+
+    def set_sleeps(self, role: str, sleeps: bool) -> None:
+        """Before a role's engines are told to."""
+        (self._asleep.add if sleeps else self._asleep.discard)(role)
+
+    def sleeps(self, role: str) -> bool:
+        """Whether a role's engines gave their memory to the learners."""
+        return role in self._asleep
 
 
 def stage(weights: Iterable[tuple[str, Tensor]], keep: bool = True, line: Line | None = None) -> StagedWeights:

@@ -1,5 +1,6 @@
-"""Weights that the learner sends straight to the replicas: they arrive, also where a replica dies."""
+"""Replicas of an engine, one of which dies: while weights are sent to them, and while they sleep."""
 
+import asyncio
 import os
 import signal
 from pathlib import Path
@@ -11,6 +12,7 @@ from runs_helpers import spread_config
 
 from rlanything.cluster.cluster import Cluster
 from rlanything.config import Config
+from rlanything.engines.base import EngineError, SamplingParams
 from rlanything.runs.folder import RunFolder
 from rlanything.types import Sample
 
@@ -76,3 +78,19 @@ def test_weights_arrive_by_broadcast_also_where_a_replica_dies(cluster, monkeypa
     assert engine.stats().restarts == 2 and process_ids(engine)[1] != first[1]
     monkeypatch.undo()
     assert transfer(learner, engine, 6)
+
+
+@pytest.mark.slow
+def test_a_replica_that_dies_asleep_leaves_the_memory_to_learners_until_all_wake(cluster):
+    engine = cluster.chat_model("policy").engine
+    learner = cluster.learner("policy", 100, 1.0)
+    transfer(learner, engine, 1)
+    engine.sleep()
+    os.kill(process_ids(engine)[0], signal.SIGKILL)
+    assert engine.stats().restarts == 1
+    with pytest.raises(EngineError, match="anew while it slept"):
+        engine.checksum()
+    engine.wake()
+    assert engine.checksum() == learner.checksum(engine.dtype)
+    [completion] = asyncio.run(engine.generate([3, 4, 5], SamplingParams(max_tokens=2, temperature=1.0)))
+    assert completion.token_ids
