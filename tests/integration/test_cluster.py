@@ -33,10 +33,10 @@ def three_nodes():
     cluster.shutdown()
 
 
-def run(config: Config, folder: Path, address: str) -> subprocess.CompletedProcess:
+def run(config: Config, folder: Path, address: str, script: str = "alfworld_rl.py") -> subprocess.CompletedProcess:
     """The entry point in a process of its own."""
-    env = os.environ | {"RAY_ADDRESS": address}
-    return subprocess.run(command(config, folder), capture_output=True, text=True, timeout=500, check=False, env=env)
+    env, line = os.environ | {"RAY_ADDRESS": address}, command(config, folder, script)
+    return subprocess.run(line, capture_output=True, text=True, timeout=500, check=False, env=env)
 
 
 @pytest.mark.parametrize("engine", ["transformers", pytest.param("vllm", marks=pytest.mark.slow)])
@@ -142,10 +142,9 @@ def test_a_head_that_does_not_answer_is_named(world, tmp_path):
     assert "no Ray head answers at RAY_ADDRESS=127.0.0.1:9" in result.stderr
 
 
-def begin(config: Config, folder: Path, address: str) -> subprocess.Popen:
+def begin(config: Config, folder: Path, address: str, script: str = "alfworld_rl.py") -> subprocess.Popen:
     """The entry point, while it runs."""
-    env = os.environ | {"RAY_ADDRESS": address}
-    line = command(config, folder)
+    env, line = os.environ | {"RAY_ADDRESS": address}, command(config, folder, script)
     return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
 
 
@@ -164,6 +163,26 @@ def actors(name: str, after: Path, process: subprocess.Popen) -> list[psutil.Pro
     found = [process for process, line in lines.items() if line.startswith(f"ray::{name}")]
     assert found, f"no process of {name}"
     return found
+
+
+@pytest.mark.slow
+def test_an_evaluation_on_three_nodes_that_is_killed_goes_on_where_it_stopped(world, three_nodes, tmp_path):
+    config = spread_config(world.games, world.model, tmp_path, "eval")
+    config.evaluation.num_task, config.evaluation.num_rollout = 4, 2
+    process = begin(config, tmp_path, three_nodes, "alfworld_eval.py")
+    part = tmp_path / "eval/evaluations/parts/eval_in_distribution_000000.parquet"
+    wait_for(part, process)
+    process.kill()
+    process.communicate(timeout=60)
+    written = part.stat().st_mtime_ns
+    result = run(config, tmp_path, three_nodes, "alfworld_eval.py")
+    assert result.returncode == 0 and "eval_out_of_distribution" in result.stdout, result.stderr
+    records = read_jsonl(tmp_path / "eval/metrics.jsonl")
+    assert [(r["split"][5:], r["episodes"], r["failures"]) for r in records] == [
+        ("in_distribution", 8, 0),
+        ("out_of_distribution", 8, 0),
+    ]
+    assert part.stat().st_mtime_ns == written and all(r["rm_positive_rate"] is not None for r in records)
 
 
 @pytest.mark.slow
