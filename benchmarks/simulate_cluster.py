@@ -88,6 +88,7 @@ def measure_driver(config: Config, load: Workload, tokenizer: str) -> Costs:
     from rlanything.cluster.runtime import result
     from rlanything.cluster.weights import WeightBoard
     from rlanything.config import ModelConfig
+    from rlanything.diagnostics import diagnostics
     from rlanything.learner import packing
     from rlanything.runs.store import write_groups
 
@@ -106,7 +107,7 @@ def measure_driver(config: Config, load: Workload, tokenizer: str) -> Costs:
     def record() -> None:
         feedback.assign_policy_advantages(group, config.reward)
         feedback.assign_reward_advantages(group, config.reward)
-        feedback.diagnostics([group])
+        diagnostics([group])
         with tempfile.TemporaryDirectory() as folder:
             write_groups(Path(folder) / "step.parquet", [group], lambda task: "", lambda task: "")
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlanything.cluster.placement import Slot, place
+from rlanything.cluster.placement import Placement, Slot, broadcasts, place
 from rlanything.config import Config
 from rlanything.rules import training_roles
 
@@ -310,12 +310,16 @@ def update_s(role: str, tokens: float, world: int, config: Config, hardware: Har
     return num * rounds * (min(tokens / num, training.micro_batch_tokens) * token_s + rings), tokens * token_s / world
 
 
-def sync_s(role: str, world: int, slots: Sequence[Slot], costs: Costs, hardware: Hardware) -> float:
-    """System.sync_weights: gather and stage with a checksum, spread, load with the engine's."""
+def sync_s(role: str, placement: Placement, config: Config, costs: Costs, hardware: Hardware) -> float:
+    """System.sync_weights: gather, stage with a checksum, bring to the engines (straight, or by their nodes' object
+    stores), compare with their checksum."""
     parameters, layers, _ = MODELS[role]
-    size, gather = 2 * parameters, ring_s(4 * parameters, world, layers, hardware)
-    moved = size * costs.put_s + spread_s(size, slots, hardware) + size / hardware.load_bytes_s
-    return gather + moved + 2 * size * costs.checksum_s
+    learners, engines, size = placement.learners, placement.engines[role], 2 * parameters
+    staged = ring_s(4 * parameters, len(learners), layers, hardware) + size * costs.put_s + 2 * size * costs.checksum_s
+    if broadcasts(config, placement, role):  # one after another: cluster/weights.py stages a tensor that was sent
+        alone = {slot.node for slot in engines} == {learners[0].node}
+        return staged + size / (hardware.nvlink if alone else hardware.network)
+    return staged + spread_s(size, engines, hardware) + size / hardware.load_bytes_s
 
 
 @dataclass
@@ -384,7 +388,7 @@ def simulate(config: Config, episodes: Sequence[Episode], load: Workload, hardwa
         calls = 2 * ranks_s + 2 * len(replicas[role]) * costs.call_s  # stage, checksum; load, checksum
         spread = spread_s(SAMPLE_BYTES * tokens, placement.learners, hardware)
         step.learn_s += driver + spread + tokens * costs.tree_s + update
-        step.sync_s += calls + sync_s(role, world, placement.engines[role], costs, hardware)
+        step.sync_s += calls + sync_s(role, placement, config, costs, hardware)
         step.calls += 3 * world + 3 * len(replicas[role]) + 1  # stats too, and the board
         busy_s["learner"] += useful
         busy_s["driver"] += driver + calls

@@ -9,7 +9,7 @@ from rlanything.chat import Chat, ChatModel
 from rlanything.cluster.engines import ReplicatedEngine, start_replicas
 from rlanything.cluster.hosts import HostCollector
 from rlanything.cluster.learners import LearnerGroup, RemoteLearner
-from rlanything.cluster.placement import Slot, place
+from rlanything.cluster.placement import Slot, broadcasts, place
 from rlanything.cluster.runtime import Runtime
 from rlanything.cluster.weights import BOARD, WeightBoard
 from rlanything.config import Config
@@ -51,16 +51,8 @@ class Cluster:
             self._learners = LearnerGroup(self.runtime, self.placement.learners, log, self.placement.shares_devices)
         model, training = getattr(self.config.model, role), getattr(self.config.training, role)
         seed = self.config.experiment.seed
-        return self._learners.learner(role, self._broadcasts(role), model, training, total_update, temperature, seed)
-
-    def _broadcasts(self, role: str) -> bool:
-        """Whether learners send a role's weights straight to its engines. Where they share accelerators, learners leave
-        them before engines wake; on CPUs the object store is as fast; adapters are few."""
-        config, how = self.config, self.config.cluster.weight_transfer
-        if self.placement.shares_devices or getattr(config.training, role).lora_rank:
-            return False
-        on_accelerators = config.experiment.num_device > 0 and getattr(config.engine, role).kind == "vllm"
-        return how == "broadcast" or how == "auto" and on_accelerators
+        straight = broadcasts(self.config, self.placement, role)
+        return self._learners.learner(role, straight, model, training, total_update, temperature, seed)
 
     def close(self) -> None:
         """End every process of this run and leave the cluster."""

@@ -44,6 +44,16 @@ def needs_cluster(config: Config) -> bool:
     return max(experiment.num_node, experiment.num_device, config.cluster.num_learner, *replicas) > 1
 
 
+def broadcasts(config: Config, placement: Placement, role: str) -> bool:
+    """Whether learners send a role's weights straight to its engines (`cluster.weight_transfer`). Where they share
+    accelerators, learners leave them before engines wake; on CPUs the object store is as fast; adapters are few."""
+    if placement.shares_devices or getattr(config.training, role).lora_rank:
+        return False
+    on_accelerators = config.experiment.num_device > 0 and getattr(config.engine, role).kind == "vllm"
+    how = config.cluster.weight_transfer
+    return how == "broadcast" or how == "auto" and on_accelerators
+
+
 def place(config: Config, roles: Sequence[str], learns: bool = True) -> Placement:
     """The plan for engines of `roles`, and for learners where there are any.
 
