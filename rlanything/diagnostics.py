@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from rlanything.types import Group
+from rlanything.types import Evaluation, Group
 
 PASSED = "ok"  # the verdict of a check that an action passes
 
@@ -62,24 +62,26 @@ def diagnostics(groups: Sequence[Group]) -> dict[str, float]:
 
 
 def _check_figures(groups: Sequence[Group]) -> dict[str, float]:
-    """Where a domain makes several checks of an action: their share that is passed, and the share of each verdict."""
-    results = [turn.results for g in groups for t in g.valid for turn in t.turns if turn.results]
+    """Where a domain makes several checks of an action: their share that is passed (of no action: none), and that of
+    each verdict."""
+    results = [turn.results for g in groups for t in g.valid for turn in t.turns]
     verdicts = Counter(verdict for found in results for verdict in found)
     if not verdicts:
         return {}
     shares = {f"verdict/{verdict}": n / verdicts.total() for verdict, n in sorted(verdicts.items())}
-    return {"pass_ratio": _mean(sum(v == PASSED for v in found) / len(found) for found in results), **shares}
+    return {"pass_ratio": _mean(sum(v == PASSED for v in found) / max(1, len(found)) for found in results), **shares}
 
 
 def _test_figures(groups: Sequence[Group]) -> dict[str, float]:
     """Where the reward model writes unit tests, of those tasks that have a correct program: the share that all correct
-    programs pass, and that also fails every wrong one; and what is no test at all."""
+    programs pass, and that also fails every wrong one; what is no test at all; and of which the sandbox did not say."""
     if not any(g.tests for g in groups):
         return {}
     solved = [g for g in groups if any(t.success for t in g.valid)]
     mixed = [g for g in solved if not all(t.success for t in g.valid)]
     return {
-        "test_accuracy": _mean(test.score == 1 for g in solved for test in g.tests),
+        "test_accuracy": _mean(test.score == 1 for g in solved for test in g.tests if _is_known(test)),
+        "test_unknown_rate": _mean(not _is_known(test) for g in solved for test in g.tests),
         "test_detect_rate": _mean(_detects(g, j) for g in mixed for j in range(len(g.tests))),
         "test_unparsable_rate": _mean(bool(test.parse_error) for g in groups for test in g.tests),
     }
@@ -87,7 +89,12 @@ def _test_figures(groups: Sequence[Group]) -> dict[str, float]:
 
 def _detects(group: Group, j: int) -> bool:
     wrong = [turn.test_scores[j] for t in group.valid if not t.success for turn in t.turns]
-    return group.tests[j].score == 1 and all(score == -1 for score in wrong)
+    return group.tests[j].score == 1 and all(score in (-1, None) for score in wrong)
+
+
+def _is_known(test: Evaluation) -> bool:
+    """Whether the sandbox tried it on a correct program, or need not."""
+    return bool(test.parse_error) or test.score is not None
 
 
 def _mean(values: Iterable[float]) -> float:

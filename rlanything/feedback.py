@@ -197,8 +197,9 @@ def _assign_test_advantages(group: Group, config: RewardConfig, middle: float) -
             votes = [reward * score for _, score, reward in passed if score is not None]
             test.reward = sum(votes) / len(votes) if votes else config.unparsable_reward
     solved = any(success for success, _ in turns)
-    advantages = standardise([test.reward for test in group.tests]) if solved else np.zeros(len(group.tests))
-    for test, z in zip(group.tests, advantages, strict=True):
+    known = [test for test in group.tests if test.parse_error or test.score is not None]  # else the sandbox broke
+    advantages = standardise([test.reward for test in known]) if solved else np.zeros(len(known))
+    for test, z in zip(known, advantages, strict=True):
         test.advantage = float(z)
 
 

@@ -190,6 +190,8 @@ def _check_reward(config: Config) -> None:
             f"reward.step_weight={reward.step_weight}: needs evaluations, but reward.num_evaluation=0; "
             "set one of them otherwise (outcome only: reward.num_evaluation=0 reward.step_weight=0)"
         )
+    if reward.num_evaluation == 1 and config.dataset.domain == "coding":
+        raise ConfigError("reward.num_evaluation=1: a task's only test is its own baseline and never trains; use more")
     if reward.num_evaluation == 1 and reward.group == "step":
         raise ConfigError(
             "reward.num_evaluation=1: with reward.group=step an evaluation is its own baseline and never trains; "

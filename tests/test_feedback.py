@@ -288,6 +288,7 @@ def coding_group(outcomes, matrix, config, unparsable=()):
     for j, test in enumerate(g.tests):
         right = [t.turns[0].test_scores[j] for t in g.trajectories if t.success]
         test.score = min((s for s in right if s is not None), default=None)
+        test.parse_error = "no test" if j in unparsable else ""
     assign_policy_advantages(g, config)
     assign_reward_advantages(g, config)
     return g
@@ -327,6 +328,13 @@ def test_what_is_no_unit_test_gets_the_least():
     assert g.trajectories[0].turns[0].reward == 2.0, "absent from the mean"
 
 
+def test_a_unit_test_that_the_sandbox_did_not_try_on_a_correct_program_trains_nothing():
+    g = coding_group([1, -1, -1], [[1, -1, None], [-1, 1, -1], [-1, 1, -1]], TESTED)
+    assert g.tests[2].advantage == 0 and [t.advantage for t in g.tests[:2]] == [1.0, -1.0]
+    d = diagnostics([g])
+    assert d["test_accuracy"] == 0.5 and d["test_unknown_rate"] == pytest.approx(1 / 3)
+
+
 def test_the_generic_consistency_of_a_unit_test_is_the_mean_over_programs():
     config = RewardConfig(consistency="feedback")
     g = coding_group([1, 1, -1, -1], MATRIX, config)
@@ -340,4 +348,5 @@ def test_diagnostics_of_unit_tests():
     g.trajectories[2].turns[0].results = ("ok", "time_limit")
     d = diagnostics([g])
     assert d["test_accuracy"] == pytest.approx(2 / 3) and d["test_detect_rate"] == pytest.approx(1 / 3)
-    assert d["pass_ratio"] == 0.75 and d["verdict/time_limit"] == 0.25 and d["rm_p_plus"] == pytest.approx(5 / 6)
+    assert d["pass_ratio"] == 0.375, "a response without a program passes none"
+    assert d["verdict/time_limit"] == 0.25 and d["rm_p_plus"] == pytest.approx(5 / 6)

@@ -90,7 +90,17 @@ def _open_standard(file: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _finish(main: types.ModuleType) -> None:
-    """What the interpreter does at its end: let go of everything, and write what is still in buffers."""
+    """What the interpreter does at its end: flush what the program made its standard output and error, whatever they
+    are; let go of everything; write what is still in buffers. Raises what the flushes raise."""
+    try:
+        for stream in (getattr(sys, "stdout", None), getattr(sys, "stderr", None)):
+            if stream is not None and not getattr(stream, "closed", False):
+                stream.flush()
+    finally:
+        _let_go(main)
+
+
+def _let_go(main: types.ModuleType) -> None:
     main.__dict__.clear()
     gc.collect()
     for thing in gc.get_objects():

@@ -282,6 +282,12 @@ HONEST = {  # programs that do what Python programs do: (source, what they print
         "import io, sys\nsys.stdout = io.TextIOWrapper(sys.stdout.detach(), encoding='ascii')\nprint('42')",
         "42",
     ),
+    "own_stdout": (
+        "import io, os, sys\nclass Fast(io.IOBase):\n    def __init__(self): self.text = io.StringIO()\n"
+        "    def write(self, s): self.text.write(s)\n    def flush(self): os.write(1, self.text.getvalue().encode())\n"
+        "sys.stdout = Fast()\nprint('42')",
+        "42",
+    ),
     "no_stdout": ("import sys\nprint('42', flush=True)\nsys.stdout = None", "42"),
     "last_words": ("class A:\n    def __del__(self): print('bye')\na = A()", "bye"),
     "no_environment": ("import os\nprint(dict(os.environ))", "{}"),

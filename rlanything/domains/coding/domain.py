@@ -7,6 +7,7 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,13 @@ from rlanything.domains.coding import prompts
 from rlanything.domains.coding.compare import same_output
 from rlanything.domains.coding.demonstrations import demonstrations
 from rlanything.domains.coding.problems import BadProblem, Check, check_row, read_problems
-from rlanything.sandbox.pool import Sandbox
+from rlanything.sandbox.pool import Sandbox, SandboxUnavailable
 from rlanything.sandbox.protocol import Limits, Verdict
 from rlanything.types import Direction, Group, Task
 
 MAX_SHOWN = 300  # characters of an input or output in what the environment answers
 MAX_TRIED = 20_000  # programs on tests whose verdicts are remembered: what a step of the loop tries, and some more
+MAX_BROKEN = 3  # times that a program is tried on a generated test where the sandbox breaks
 MAX_TOLD = 120  # characters of a problem in a line for people
 
 logger = logging.getLogger(__name__)
@@ -52,9 +54,12 @@ class CodingDomain:
 
     @property
     def sandbox(self) -> Sandbox:
-        """Started when the first program is to be executed."""
+        """Started when the first program is to be executed. Raises TaskError where it cannot: no retry mends that."""
         if self._sandbox is None:
-            self._sandbox = Sandbox(self.limits.num_runner, self.limits.allow_unisolated)
+            try:
+                self._sandbox = Sandbox(self.limits.num_runner, self.limits.allow_unisolated)
+            except SandboxUnavailable as error:
+                raise TaskError(str(error)) from error
         return self._sandbox
 
     def tasks(self, split: str) -> list[Task]:
@@ -115,8 +120,11 @@ class CodingDomain:
         return prompts.parse_test(text)
 
     async def passes(self, task: Task, action: str, test: Check) -> int | None:
-        """+1 where the program answers the input with the output; None where the sandbox broke."""
-        verdict, _ = await self.try_program(task, action, test)
+        """+1 where the program answers the input with the output; None where the sandbox broke again and again."""
+        for _ in range(MAX_BROKEN):
+            verdict, _ = await self.try_program(task, action, test)
+            if verdict is not Verdict.SANDBOX_ERROR:
+                break
         return None if verdict is Verdict.SANDBOX_ERROR else 1 if verdict is Verdict.OK else -1
 
     async def try_program(self, task: Task, program: str, test: Check) -> tuple[Verdict, str]:
@@ -131,14 +139,13 @@ class CodingDomain:
             if len(self._tried) >= MAX_TRIED:
                 self._tried.pop(next(iter(self._tried)))
             self._tried[key] = asyncio.ensure_future(self._execute(program, test, time_s))
-        try:
-            verdict, said = await asyncio.shield(self._tried[key])
-        except BaseException:
+            self._tried[key].add_done_callback(partial(self._forget_broken, key))
+        return await asyncio.shield(self._tried[key])
+
+    def _forget_broken(self, key: tuple[str, Check, float], done: asyncio.Future[tuple[Verdict, str]]) -> None:
+        """Who gives up waiting leaves the execution to those who try again; one that broke is done anew."""
+        if done.cancelled() or done.exception() or done.result()[0] is Verdict.SANDBOX_ERROR:
             self._tried.pop(key, None)
-            raise
-        if verdict is Verdict.SANDBOX_ERROR:
-            self._tried.pop(key, None)
-        return verdict, said
 
     async def _execute(self, program: str, test: Check, time_s: float) -> tuple[Verdict, str]:
         sandbox = self.limits

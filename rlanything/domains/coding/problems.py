@@ -50,6 +50,12 @@ def check_row(row: object) -> dict[str, Any]:
     tests = list(dict.fromkeys(zip(inputs, outputs, strict=True)))
     if len({given for given, _ in tests}) != len(tests):
         raise BadProblem("test_input: an input occurs twice with different outputs")
+    shown = [_texts(row, name) if row.get(name) else [] for name in ("example_input", "example_output")]
+    if len(shown[0]) != len(shown[1]):
+        raise BadProblem(f"example_input and example_output: {len(shown[0])} and {len(shown[1])} texts")
+    for text in (question, *inputs, *outputs, *(str(row[name]) for name in OPTIONAL if row.get(name))):
+        if _is_broken(text):
+            raise BadProblem(f"a text with half a character (a lone surrogate): {text[:80]!r}")
     payload = {"question": question.strip(), "time_limit_s": float(limit), "tests": [list(test) for test in tests]}
     return payload | {name: row[name] for name in OPTIONAL if row.get(name)}
 
@@ -62,6 +68,14 @@ def _texts(row: Mapping[str, Any], name: str) -> list[str]:
     if longest > MAX_TEST_CHARS:
         raise BadProblem(f"{name}: a test of {longest} characters, expected at most {MAX_TEST_CHARS}")
     return texts
+
+
+def _is_broken(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # no file, tokenizer or pipe takes it
+        return True
+    return False
 
 
 def read_problems(path: Path, skip_bad: bool) -> tuple[list[tuple[int, dict[str, Any]]], list[str]]:

@@ -17,8 +17,11 @@ from rlanything.types import Direction
 
 MAX_GENERATED_CHARS = 100_000  # of a test or a problem that a model writes
 MIN_TESTS = 4  # of a problem that a model writes
-_PROGRAM = re.compile(r"```(?:python3?|py)?[ \t]*\n(.*?)```", re.DOTALL)
-_TEST = re.compile(r"```input[ \t]*\n(.*?)```.*?```output[ \t]*\n(.*?)```", re.DOTALL)
+PYTHON = ("python", "python3", "py")
+# Fences in pairs, each at the beginning of a line: (what the first says, the block). The second says nothing.
+_BLOCK = re.compile(r"^[ \t]*```([^\n`]*)\n(.*?)^[ \t]*```(?!\w)", re.DOTALL | re.MULTILINE)
+_BODY = r"((?:(?!```).)*)```"  # up to the next fence
+_TEST = re.compile(rf"```input[ \t]*\n{_BODY}(?:(?!```input).)*?```output[ \t]*\n{_BODY}", re.DOTALL)
 
 POLICY_SYSTEM = (
     "You solve programming problems. Think first, then write one complete Python 3 program that reads from standard "
@@ -55,11 +58,12 @@ def statement(payload: Mapping[str, Any]) -> str:
 
 
 def parse_program(text: str) -> ParsedAction:
-    """The last fenced block."""
-    blocks = _PROGRAM.findall(text)
-    if not blocks:
+    """The last fenced block that says it is Python; where none says so, the last that does not say what it is."""
+    blocks = [(said.strip().lower().partition(" ")[0], block) for said, block in _BLOCK.findall(text)]
+    programs = [block for said, block in blocks if said in PYTHON] or [block for said, block in blocks if not said]
+    if not programs:
         return ParsedAction(None, "no block fenced by ```python and ```")
-    return ParsedAction(blocks[-1]) if blocks[-1].strip() else ParsedAction(None, "an empty block")
+    return ParsedAction(programs[-1]) if programs[-1].strip() else ParsedAction(None, "an empty block")
 
 
 def program_response(thought: str, program: str) -> str:
@@ -144,7 +148,7 @@ def _last_object(text: str) -> dict[str, Any] | None:
     while start >= 0:
         try:
             value, end = decoder.raw_decode(text, start)
-        except ValueError:
+        except (ValueError, RecursionError):  # the latter: brackets in brackets, without an end
             end = start + 1
         else:
             if isinstance(value, dict) and "question" in value:

@@ -128,10 +128,15 @@ def test_the_same_program_on_the_same_test_is_executed_once(domain, monkeypatch)
 def test_programs_and_tests_are_the_last_fenced_blocks():
     assert prompts.parse_program("```python\na\n``` or\n```py\nb\n```").action == "b\n"
     assert prompts.parse_program("```\nc\n```").action == "c\n"
+    shown = "So:\n```python\na\n```\nExample:\n```\n1 2\n```\nOutput:\n```text\n3\n```"
+    assert prompts.parse_program(shown).action == "a\n"
+    assert prompts.parse_program("```text\n1 2\n```\nI add them.\n```Python\nb\n```\n").action == "b\n"
+    assert prompts.parse_program("```text\n1 2\n```\nI add them.").action is None
     assert (
         prompts.parse_program("```python\n \n```").action is None and prompts.parse_program("print(1)").action is None
     )
     assert prompts.parse_test(f"{UNTRUE} better: {TELLS}")[0] == Check("2 3\n", "5\n")
+    assert prompts.parse_test(f"```input\n9 9\n``` no, better: {TELLS}")[0] == Check("2 3\n", "5\n")
     for text in ("", "```input\n1\n```", "```output\n1\n```", "```input\n1\n```\n```output\n\n```"):
         assert prompts.parse_test(text)[0] is None
     assert "characters" in prompts.parse_test(prompts.test_response(Check("1" * 200_000, "1")))[1]
@@ -156,6 +161,8 @@ def test_a_proposal_becomes_a_task_whatever_text_is_around_it(domain):
     ("text", "reason"),
     [
         ("no JSON", "no_proposal"),
+        ('{"question": "Print 1.", "tests": ' + "[" * 50_000, "no_proposal"),
+        (json.dumps(PROPOSAL | {"question": "Print \ud83d."}), "schema"),
         (json.dumps({"question": "Print 1."}), "schema"),
         (json.dumps(PROPOSAL | {"tests": [*TESTS, {"input": "1 2 3"}]}), "schema"),
         (json.dumps(PROPOSAL | {"tests": [*TESTS, "1 2 3"]}), "schema"),

@@ -37,6 +37,11 @@ def test_a_row_becomes_a_payload_without_its_repeated_tests():
         ({"test_input": [1, 2]}, "list of texts"),
         ({"test_output": None}, "test_output"),
         ({"test_input": ["x", "x"], "test_output": ["1", "2"]}, "occurs twice"),
+        ({"example_input": [1], "example_output": [2]}, "example_input"),
+        ({"example_input": "1 2", "example_output": "3"}, "example_input"),
+        ({"example_input": ["1"]}, "1 and 0 texts"),
+        ({"question": "Print \ud83d."}, "surrogate"),
+        ({"test_output": ["1", "\ud83d"]}, "surrogate"),
         ({"test_input": ["x", "y" * (33 << 20)]}, "a test of 34603008 characters"),
     ],
 )
