@@ -105,7 +105,8 @@ class Learner:
         self.tokenizer = AutoTokenizer.from_pretrained(model.path, trust_remote_code=model.trust_remote_code)
         dtype = torch_dtype(config.dtype, self.device.type != "cpu")
         with partitioned(config):
-            self.model = TreeModel(model, dtype, self.device, config.entropy_bonus != 0, frozen=config.lora_rank > 0)
+            entropy_gradient, in_parts = config.entropy_bonus != 0, config.zero_stage == 3
+            self.model = TreeModel(model, dtype, self.device, entropy_gradient, config.lora_rank > 0, in_parts)
         if config.lora_rank:
             add_adapters(self.model.lm, config.lora_rank, config.lora_alpha, seed)
         self.model.to(self.device).train()
@@ -117,7 +118,8 @@ class Learner:
         elif config.kl_beta and config.kl_reference == "initial":
             # Float32 like the trained model, so that before the first update the KL is 0 and not rounding noise.
             with partitioned(config):
-                self._reference = TreeModel(model, dtype, self.device, entropy_gradient=False).to(self.device)
+                reference = TreeModel(model, dtype, self.device, entropy_gradient=False, partitioned=in_parts)
+                self._reference = reference.to(self.device)
             self._reference.requires_grad_(False)
             if config.zero_stage == 3:  # partitioned like the trained model: whole it may not fit beside it
                 zero = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}}
@@ -332,7 +334,8 @@ class Learner:
             self.engine.offload_states(
                 [State.lp_params, State.lp_grads, State.contiguous_grad_buffer], pin_memory=on_gpu
             )
-            self._state().move("cpu")
+            if not self.config.offload:  # else it never left the host
+                self._state().move("cpu")
         else:
             self.engine.offload_states(pin_memory=on_gpu)
         self._move_frozen("cpu")
@@ -342,13 +345,17 @@ class Learner:
     def reload(self) -> None:
         """Undo `offload`."""
         self.engine.reload_states()
-        if self.config.zero_stage == 3:
+        if self.config.zero_stage == 3 and not self.config.offload:
             self._state().move(self.device)
         self._move_frozen(self.device)
 
     def _move_frozen(self, device: torch.device | str) -> None:
-        """What DeepSpeed does not move: it has no optimizer. With ZeRO-3 it is in parts, which stay."""
-        if self.config.zero_stage < 3:
+        """What DeepSpeed does not move: it has no optimizer. With ZeRO-3 the reference is in parts."""
+        if self.config.zero_stage == 3:
+            parts: Any = self._reference.parameters() if isinstance(self._reference, torch.nn.Module) else ()
+            for parameter in parts:
+                parameter.ds_tensor.data = parameter.ds_tensor.data.to(device)
+        else:
             reference = self._reference.parameters() if isinstance(self._reference, TreeModel) else ()
             for parameter in (*self.model.parameters(), *reference):
                 if not parameter.requires_grad:
@@ -360,7 +367,10 @@ class Learner:
     def export(self, folder: Path) -> None:
         """Write model (float32, adapters merged) and tokenizer in Hugging Face format; the folder appears by rename or
         is replaced."""
-        state = {name: tensor.to("cpu", copy=True) for name, tensor in self._merged()}
+        state = {}
+        for name, tensor in self._merged():  # on every rank, for they gather it together
+            if self.rank == 0:
+                state[name] = tensor.to("cpu", copy=True)
         if self.rank == 0:
             part = folder.with_name(folder.name + ".part")
             shutil.rmtree(part, ignore_errors=True)

@@ -21,6 +21,7 @@ from rlanything.errors import ClearError
 from rlanything.learner.packing import MicroBatch
 
 HEAD_CHUNK_ELEMENTS = 1 << 23  # logits alive at once: 32 MiB in float32
+GPU_CHUNKS = 16  # times as many on a GPU, which small products leave idle
 QUERY_CHUNK = 128  # queries per attention product: keys after the chunk's end are never touched
 FLEX_BLOCK = 128  # FlexAttention's block size, to which rows are padded on a GPU
 SCALINGS = ("logits_scaling", "logit_scale", "final_logit_softcapping")  # of logits, which `_head` does not apply
@@ -97,7 +98,8 @@ class TreeModel(nn.Module):
     """`model(batch, temperature)` gives log-probabilities and entropies [E] of the batch's entries, in float32.
 
     The weights are float32, or of `dtype` where they are `frozen` (for adapters); `dtype` is that of the forward pass
-    (autocast). The dropout of a model's config is switched off, for the engine that sampled has none.
+    (autocast). The dropout of a model's config is switched off, for the engine that sampled has none. `partitioned`:
+    by ZeRO-3, which gathers a module's weights when it is called.
     """
 
     def __init__(
@@ -107,6 +109,7 @@ class TreeModel(nn.Module):
         device: torch.device,
         entropy_gradient: bool,
         frozen: bool = False,
+        partitioned: bool = False,
     ) -> None:
         super().__init__()
         self.lm = AutoModelForCausalLM.from_pretrained(
@@ -118,6 +121,10 @@ class TreeModel(nn.Module):
         )
         _check_trainable(self.lm.config, config.path)
         self.dtype, self.device, self.entropy_gradient = dtype, device, entropy_gradient
+        # Autocast keeps what it has cast until the pass ends: all of the model, where a rank should hold a part.
+        self.keeps_casts = not partitioned
+        # The head is called once a pass, however many chunks a rank's entries make: ranks gather it equally often.
+        self.lm.lm_head.forward = self._entries
 
     @property
     def pairs_per_token(self) -> float:
@@ -138,22 +145,30 @@ class TreeModel(nn.Module):
             torch.from_numpy(a).to(self.device, non_blocking=True)
             for a in (batch.ids, batch.positions, batch.ends, batch.entries.nodes, batch.entries.targets)
         )
-        with torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32):
+        enabled = self.dtype != torch.float32
+        with torch.autocast(self.device.type, self.dtype, enabled=enabled, cache_enabled=self.keeps_casts):
             hidden = self.lm.base_model(
                 ids, attention_mask=self._mask(ends), position_ids=positions, use_cache=False
             ).last_hidden_state
-            hidden = hidden.flatten(0, 1)[nodes]
-            chunk = max(1, HEAD_CHUNK_ELEMENTS // self.lm.config.vocab_size)
-            if len(nodes) <= chunk:
-                return self._head(hidden, targets, temperature)
-            parts = [
-                checkpoint(self._head, h, t, temperature, use_reentrant=False, preserve_rng_state=False)
-                for h, t in zip(hidden.split(chunk), targets.split(chunk), strict=True)
-            ]
+            logprobs, entropy = self.lm.lm_head(hidden.flatten(0, 1)[nodes], targets, temperature)
+        return logprobs, entropy
+
+    def _entries(self, hidden: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+        """The head's forward pass: log-probabilities and entropies in the place of logits."""
+        elements = HEAD_CHUNK_ELEMENTS * (GPU_CHUNKS if self.device.type == "cuda" else 1)
+        chunk = max(1, elements // self.lm.config.vocab_size)
+        if len(hidden) <= chunk:
+            return self._head(hidden, targets, temperature)
+        parts = [
+            checkpoint(self._head, h, t, temperature, use_reentrant=False, preserve_rng_state=False)
+            for h, t in zip(hidden.split(chunk), targets.split(chunk), strict=True)
+        ]
         return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
 
     def _head(self, hidden: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-        logp = (self.lm.lm_head(hidden).float() / temperature).log_softmax(-1)
+        head = self.lm.lm_head
+        logits = nn.functional.linear(hidden, head.weight, head.bias)
+        logp = (logits.float() / temperature).log_softmax(-1)
         logprobs = logp.gather(-1, targets[:, None])[:, 0]
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.entropy_gradient):
             entropy = -(logp.exp() * logp).sum(-1)

@@ -1,5 +1,6 @@
 """Tiny models with tokenizers, written once a session: what the learner loads is a real Hugging Face folder."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,17 @@ def model_folder(tmp_path_factory):
         model(config(**SIZES, **more, tie_word_embeddings=name == "qwen3")).save_pretrained(folders[name])
         PreTrainedTokenizerFast(tokenizer_object=words, unk_token="w0", eos_token="w2").save_pretrained(folders[name])
     return folders
+
+
+@pytest.fixture(scope="session")
+def large_vocabulary(model_folder, tmp_path_factory):
+    """A model whose head has 2^13 x 32 weights."""
+    folder = tmp_path_factory.mktemp("large") / "qwen3"
+    shutil.copytree(model_folder["qwen3"], folder)
+    torch.manual_seed(0)
+    config = Qwen3Config(**SIZES | {"vocab_size": 1 << 13}, head_dim=16, tie_word_embeddings=False)
+    Qwen3ForCausalLM(config).save_pretrained(folder)
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -141,7 +141,7 @@ def test_a_value_that_is_not_finite_raises_before_the_step(make_learner, zero_st
 @pytest.mark.parametrize("zero_stage", [0, 2])
 def test_an_infinite_gradient_of_a_finite_loss_raises(make_learner, zero_stage):
     learner = make_learner(zero_stage=zero_stage)
-    learner.model.lm.lm_head.register_full_backward_hook(lambda m, gi, go: (gi[0] * float("inf"),))
+    learner.model.lm.lm_head.register_full_backward_hook(lambda m, gi, go: (gi[0] * float("inf"), *gi[1:]))
     before = state_of(learner)
     with pytest.raises(LearnerError, match="the gradient is not finite"):
         learner.update(random_samples(0))

@@ -9,6 +9,7 @@ import torch
 import torch.multiprocessing as mp
 
 from rlanything.config import LearnerConfig, ModelConfig
+from rlanything.learner import model as learner_model
 from rlanything.learner.deepspeed import Learner
 from rlanything.types import Sample
 
@@ -25,8 +26,9 @@ def samples(seed):
     return made
 
 
-def train(rank, world, port, model, zero_stage, out, load=None, save=None, steps=(0, 1)):
+def train(rank, world, port, model, zero_stage, out, load=None, save=None, steps=(0, 1), head_elements=None):
     """Updates on the samples of `steps`, from a checkpoint where one is given, and to one."""
+    learner_model.HEAD_CHUNK_ELEMENTS = head_elements or learner_model.HEAD_CHUNK_ELEMENTS
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
@@ -60,6 +62,14 @@ def run(world, model, zero_stage, out, *args):
 )
 def test_two_ranks_train_as_one(model_folder, tmp_path, zero_stage):
     one, two = (run(world, str(model_folder["qwen3"]), zero_stage, tmp_path / f"{world}.pt") for world in (1, 2))
+    assert_alike(one, two)
+
+
+@pytest.mark.integration
+def test_ranks_that_have_unequal_numbers_of_chunks_gather_the_head_alike(large_vocabulary, tmp_path):
+    """The head is large enough for ZeRO-3 to release it after use, and a chunk has two entries."""
+    settings = str(large_vocabulary), 3
+    one, two = (run(world, *settings, tmp_path / f"{world}.pt", None, None, (0, 1), 1 << 14) for world in (1, 2))
     assert_alike(one, two)
 
 
