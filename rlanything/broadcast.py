@@ -6,6 +6,7 @@ receivers know names and shapes beforehand: see `cluster.engines`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -52,7 +53,12 @@ def _group(store: TCPStore, meeting: Meeting, rank: int) -> Any:
 
         options = ProcessGroupNCCL.Options()
         options._timeout = TIMEOUT
-        return ProcessGroupNCCL(store, rank, meeting.size, options)
+        # Else `wait` returns at once, and where another end is lost NCCL's watchdog ends this process much later.
+        os.environ["TORCH_NCCL_BLOCKING_WAIT"] = "1"
+        try:
+            return ProcessGroupNCCL(store, rank, meeting.size, options)
+        finally:
+            del os.environ["TORCH_NCCL_BLOCKING_WAIT"]  # other groups need not block
     from torch.distributed import ProcessGroupGloo
 
     return ProcessGroupGloo(store, rank, meeting.size, TIMEOUT)

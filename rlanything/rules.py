@@ -246,6 +246,11 @@ def _check_sharing(config: Config) -> None:
                 f"training.{learner}.zero_stage=0: cluster.placement=colocated hands accelerators over between engines "
                 "and learners, which DeepSpeed can at stages 1 to 3; raise it, or use cluster.placement=split"
             )
+        if getattr(config.training, learner).zero_stage == 3 and getattr(config.training, learner).lora_rank:
+            raise ConfigError(
+                f"training.{learner}.lora_rank with zero_stage=3: DeepSpeed cannot hand over an accelerator that holds "
+                "frozen weights in parts; use zero_stage=2, or cluster.placement=split"
+            )
 
 
 def _check_contexts(config: Config) -> None:

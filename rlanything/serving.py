@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 def use_devices(config: Config) -> None:
-    """Hide the accelerators from torch, DeepSpeed and vLLM in this process where they are not its to use: where
-    `num_device` is 0, or a cluster's processes have them. Call it before they are used.
+    """Hide the accelerators from torch, DeepSpeed and vLLM in this process where `num_device` is 0. Call it before they
+    are used. Where a cluster's processes have them, `Runtime` hides them from this one.
 
     Raises RunError where the run asks for an accelerator that this machine lacks.
     """
-    if config.experiment.num_device == 0 or needs_cluster(config):
+    if config.experiment.num_device == 0:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    elif not torch.cuda.is_available():
+    elif not needs_cluster(config) and not torch.cuda.is_available():
         raise RunError(
             "experiment.num_device=1: torch finds no accelerator here; install requirements.txt on a GPU machine, or "
             "set experiment.num_device=0 for the CPU"

@@ -88,6 +88,12 @@ def test_weights_are_not_broadcast_to_engines_that_share_accelerators(tmp_path):
         load_config([written(tmp_path), "experiment.num_device=2", *stages, "cluster.weight_transfer=broadcast"])
 
 
+def test_adapters_of_a_model_in_parts_do_not_share_accelerators(tmp_path):
+    stages = ["training.policy.zero_stage=3", "training.reward.zero_stage=2", "training.policy.lora_rank=8"]
+    with pytest.raises(ConfigError, match="training.policy.lora_rank with zero_stage=3: .* use zero_stage=2"):
+        load_config([written(tmp_path), "experiment.num_device=2", *stages])
+
+
 def test_the_sinks_that_are_allowed_are_those_that_exist():
     assert set(rules.SINKS) == set(metrics.SINKS)
 

@@ -35,7 +35,8 @@ class Cluster:
         model, engine = getattr(self.config.model, role), getattr(self.config.engine, role)
         log, seed = self.folder.logs.absolute() / f"engine_{role}.log", self.config.experiment.seed
         slots, num_restart = self.placement.engines[role], self.config.cluster.num_restart
-        replicas = start_replicas(self.runtime, slots, role, model, engine, seed, log, self.board, num_restart)
+        sleeps = self.placement.shares_devices
+        replicas = start_replicas(self.runtime, slots, role, model, engine, seed, log, self.board, num_restart, sleeps)
         return ChatModel(replicas, Chat(model))
 
     def collector(self, models: Mapping[str, ChatModel], splits: Sequence[str]) -> HostCollector:

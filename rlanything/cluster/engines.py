@@ -45,13 +45,15 @@ class EngineReplica:
     Started anew while the role's engines sleep, it has no engine until they wake: the learners have the memory.
     """
 
-    def __init__(self, role: str, model: ModelConfig, config: EngineConfig, seed: int, log_path: Path) -> None:
+    def __init__(
+        self, role: str, model: ModelConfig, config: EngineConfig, seed: int, log_path: Path, sleeps: bool
+    ) -> None:
         from rlanything.engines import make_engine
 
         use_interface(ray.util.get_node_ip_address())
         self.restarted = ray.get_runtime_context().was_current_actor_reconstructed
         self._role = role
-        self._make = partial(make_engine, model, config, seed, log_path)
+        self._make = partial(make_engine, model, config, seed, log_path, sleeps=sleeps)
         self._engine: Engine | None = None
         if not self.restarted or not ray.get(_board().sleeps.remote(role)):
             self._start()
@@ -267,8 +269,9 @@ def start_replicas(
     log_path: Path,
     board: Any,
     num_restart: int,
+    sleeps: bool,
 ) -> ReplicatedEngine:
-    """One replica a slot, each with a log of its own; they load at the same time."""
+    """One replica a slot, each with a log of its own; they load at the same time. `sleeps`: see `make_engine`."""
     replicas = [
         runtime.start(
             EngineReplica,
@@ -278,6 +281,7 @@ def start_replicas(
             replace(config, own_process=False),  # it has one
             seed,
             log_path.with_stem(f"{log_path.stem}_{i}"),
+            sleeps,
             max_restarts=num_restart,
             max_concurrency=MAX_CALLS,
         )

@@ -60,6 +60,7 @@ class Runtime:
             logging_level=logging.ERROR,
             runtime_env={"worker_process_setup_hook": _work_in(str(Path.cwd()))},
         )
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # this process's alone, and now: Ray has counted the accelerators
         signal.signal(signal.SIGTERM, on_sigterm)  # Ray's own would end this process where it stands
         self.num_thread = experiment.num_thread or 1
         bundle = {"CPU": 1.0} | ({"GPU": float(experiment.num_device)} if experiment.num_device else {})

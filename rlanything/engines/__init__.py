@@ -13,9 +13,16 @@ TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "tekken.json")  # one of t
 
 
 def make_engine(
-    model: ModelConfig, config: EngineConfig, seed: int, log_path: Path, encoder: Encoder | None = None
+    model: ModelConfig,
+    config: EngineConfig,
+    seed: int,
+    log_path: Path,
+    encoder: Encoder | None = None,
+    sleeps: bool = False,
 ) -> Engine:
     """Start an engine on `model.path`. vLLM's log goes to `log_path`, and the stacks of either where it hangs.
+
+    `sleeps`: it shares its accelerator with learners, and is the only engine of this process.
 
     Raises EngineError where the kind is unknown or the model cannot serve: missing, or without a chat template.
     """
@@ -27,7 +34,7 @@ def make_engine(
     if config.kind == "vllm":  # imported here: vLLM takes seconds to import and need not be installed
         from rlanything.engines.vllm import VLLMEngine
 
-        return VLLMEngine(model.path, config, log_path, trust_remote_code=model.trust_remote_code, seed=seed)
+        return VLLMEngine(model.path, config, log_path, model.trust_remote_code, seed, sleeps)
     from rlanything.engines.transformers import TransformersEngine
 
     return TransformersEngine(model.path, config, log_path, trust_remote_code=model.trust_remote_code, seed=seed)

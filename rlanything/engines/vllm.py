@@ -121,7 +121,9 @@ class VLLMEngine:
         log_path: Path,
         trust_remote_code: bool = False,
         seed: int = 0,
+        sleeps: bool = False,
     ) -> None:
+        self._sleeps = sleeps and not current_platform.is_cpu()  # a CPU's cannot
         self.max_model_len = config.max_model_len
         self.version = 0
         self._on_cpu = current_platform.is_cpu()
@@ -158,7 +160,10 @@ class VLLMEngine:
             max_num_seqs=config.max_num_seqs,
             tensor_parallel_size=config.tensor_parallel_size,
             enable_prefix_caching=True,
-            enable_sleep_mode=not self._on_cpu,
+            # Inside a Ray actor vLLM would ask Ray for its workers' accelerators, which our slots share out.
+            distributed_executor_backend="mp" if config.tensor_parallel_size > 1 else None,
+            # Its allocator serves one engine a process, and a process may have three.
+            enable_sleep_mode=self._sleeps,
             logprobs_mode="processed_logprobs",
             worker_extension_cls=f"{__name__}.{WorkerExtension.__name__}",
             disable_log_stats=True,
@@ -240,13 +245,13 @@ class VLLMEngine:
         return self._checksum
 
     def sleep(self) -> None:
-        """Move weights to the host and free the KV cache; on a CPU vLLM cannot, and nothing happens."""
-        if not self._on_cpu:
+        """Move weights to the host and free the KV cache; nothing where it was not made to sleep."""
+        if self._sleeps:
             self._live().sleep(level=1)
 
     def wake(self) -> None:
         """Undo `sleep`."""
-        if not self._on_cpu:
+        if self._sleeps:
             self._live().wake_up()
 
     def stats(self) -> EngineStats:

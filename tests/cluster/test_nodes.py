@@ -1,9 +1,13 @@
 """A node that cannot take its part is named before anything large starts on it."""
 
+import os
+
 import pytest
 
 from rlanything.cluster.nodes import NodeFacts, check_nodes, node_facts
+from rlanything.config import Config
 from rlanything.runs.folder import RunError
+from rlanything.serving import use_devices
 from rlanything.versions import TRIED, VersionError
 
 GOOD = NodeFacts("a", dict(TRIED), [], 8)
@@ -31,3 +35,14 @@ def test_a_missing_accelerator_is_named():
 def test_a_look_at_this_machine_tells_what_is_missing(tmp_path):
     facts = node_facts([str(tmp_path), str(tmp_path / "gone")], count_devices=False)
     assert facts.missing == [str(tmp_path / "gone")] and facts.versions["ray"] == TRIED["ray"]
+
+
+def test_accelerators_of_a_cluster_stay_visible_until_ray_has_counted_them(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    config = Config()
+    config.experiment.num_device = 2
+    use_devices(config)
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "0,1"
+    config.experiment.num_device = 0
+    use_devices(config)
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
