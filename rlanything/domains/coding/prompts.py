@@ -18,8 +18,8 @@ from rlanything.types import Direction
 MAX_GENERATED_CHARS = 100_000  # of a test or a problem that a model writes
 MIN_TESTS = 4  # of a problem that a model writes
 PYTHON = ("python", "python3", "py")
-# Fences in pairs, each at the beginning of a line: (what the first says, the block). The second says nothing.
-_BLOCK = re.compile(r"^[ \t]*```([^\n`]*)\n(.*?)^[ \t]*```(?!\w)", re.DOTALL | re.MULTILINE)
+# Fences in pairs: (what the first says, the block). The first begins a line, unless it says that Python follows.
+_BLOCK = re.compile(r"(?:^[ \t]*|(?=```py))```([^\n`]*)\n(.*?)```", re.DOTALL | re.MULTILINE)
 _BODY = r"((?:(?!```).)*)```"  # up to the next fence
 _TEST = re.compile(rf"```input[ \t]*\n{_BODY}(?:(?!```input).)*?```output[ \t]*\n{_BODY}", re.DOTALL)
 
