@@ -64,8 +64,7 @@ class Serving:
         self.num_thread = config.experiment.num_thread or os.cpu_count() or 1
         torch.set_num_threads(self.num_thread)
         self.domain = make_domain(config)
-        for split in splits:
-            self.domain.tasks(split)  # a missing one is found before the models are loaded
+        self.domain.prepare(splits)
         self._closing = ExitStack()
         self._closing.callback(self.domain.close)
         self.models = {}

@@ -28,8 +28,7 @@ class EnvHost:
 
     def __init__(self, config: Config, splits: Sequence[str], roles: Sequence[str]) -> None:
         self.config, self.domain = config, make_domain(config)
-        for split in splits:
-            self.domain.tasks(split)  # read now: a task names its game
+        self.domain.prepare(splits)
         self.chats = {role: Chat(getattr(config.model, role)) for role in roles}
         self._ended = 0
 

@@ -105,6 +105,11 @@ class Domain(Protocol):
         """All tasks of a split. Raises TaskError naming the folder where there is none."""
         ...
 
+    def prepare(self, splits: Sequence[str]) -> None:
+        """Read these splits and start what their episodes need: what is missing is found before models are loaded.
+        Raises TaskError."""
+        ...
+
     def data_files(self, split: str) -> list[Path]:
         """The files that a split's tasks are read from."""
         ...

@@ -182,6 +182,7 @@ def _memory_file(data: bytes) -> Iterator[int]:
 def _unavailable(reason: str) -> str:
     return (
         f"programs cannot be isolated here ({reason}): allow user namespaces (in a container, its seccomp profile may "
-        "forbid them; on Ubuntu, sysctl kernel.apparmor_restrict_unprivileged_userns=0), or set "
-        "sandbox.allow_unisolated=true where nothing on this machine could be harmed"
+        "forbid them; see sysctl user.max_user_namespaces and, on Ubuntu, "
+        "kernel.apparmor_restrict_unprivileged_userns), or set sandbox.allow_unisolated=true where nothing on this "
+        "machine could be harmed"
     )

@@ -68,6 +68,15 @@ def test_policy_reward_model_and_problems_train_together(coding, tmp_path):
     assert all(name in result.stdout for name in ("pass@3", "best of 3", "tests right")), result.stdout
 
 
+def test_where_programs_cannot_be_isolated_no_model_is_loaded(coding, tmp_path):
+    config = coding_config(small_config, coding, tmp_path)
+    forbid = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'  # of the namespace that unshare makes
+    line = ["unshare", "-Ur", "sh", "-c", forbid, "sh", *command(config, tmp_path, "coding_rl.py")]
+    result = subprocess.run(line, capture_output=True, text=True, timeout=100, check=False)
+    assert result.returncode == 1 and "programs cannot be isolated here" in result.stderr, result.stderr
+    assert "Traceback" not in result.stderr and not list((tmp_path / "run/logs").glob("engine_*"))
+
+
 @pytest.mark.slow
 def test_on_three_nodes_programs_are_tried_on_every_host(coding, tmp_path):
     from ray.cluster_utils import Cluster

@@ -6,6 +6,7 @@ Every verdict is right, nothing of the host is read or changed, and the next pro
 import asyncio
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -413,6 +414,19 @@ def test_closing_the_sandbox_ends_all_that_it_started():
     while strangers() - before and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not strangers() - before
+
+
+def test_where_programs_cannot_be_isolated_the_sandbox_says_so_unless_it_was_allowed():
+    start = "from rlanything.sandbox.pool import Sandbox; Sandbox(1, {}).close()"
+    forbid = "echo 0 > /proc/sys/user/max_user_namespaces && exec {} -c '{}'"  # of the namespace that unshare makes
+
+    def run(allow: bool) -> subprocess.CompletedProcess:
+        line = ["unshare", "-Ur", "sh", "-c", forbid.format(sys.executable, start.format(allow))]
+        return subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+
+    refused = run(False)
+    assert refused.returncode == 1 and "programs cannot be isolated here" in refused.stderr, refused.stderr
+    assert run(True).returncode == 0
 
 
 def test_without_isolation_limits_still_hold():

@@ -57,6 +57,11 @@ class AlfworldDomain:
             for source, entry in self.library.load(split).items()
         ]
 
+    def prepare(self, splits: Sequence[str]) -> None:
+        """Read the splits' games."""
+        for split in splits:
+            self.tasks(split)
+
     def data_files(self, split: str) -> list[Path]:
         """What the split's games are read from."""
         return self.library.paths(split)

@@ -54,7 +54,7 @@ class CodingDomain:
 
     @property
     def sandbox(self) -> Sandbox:
-        """Started when the first program is to be executed. Raises TaskError where it cannot: no retry mends that."""
+        """Started when it is first needed. Raises TaskError where it cannot: no retry mends that."""
         if self._sandbox is None:
             try:
                 self._sandbox = Sandbox(self.limits.num_runner, self.limits.allow_unisolated)
@@ -73,6 +73,12 @@ class CodingDomain:
                 Task(str(payload.get("task_id") or f"{split}/{index:06d}"), payload) for index, payload in rows
             ]
         return self._tasks[split]
+
+    def prepare(self, splits: Sequence[str]) -> None:
+        """Read the splits' problems, and start the sandbox: TaskError where it cannot isolate programs."""
+        for split in splits:
+            self.tasks(split)
+        _ = self.sandbox
 
     def data_files(self, split: str) -> list[Path]:
         """The split's file."""
