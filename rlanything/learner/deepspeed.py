@@ -25,10 +25,12 @@ from transformers import AutoTokenizer
 
 from rlanything.checksum import checksum
 from rlanything.config import LearnerConfig, ModelConfig
+from rlanything.errors import LearnerError
 from rlanything.learner.adapters import adapters, add_adapters, frozen, without_adapters
+from rlanything.learner.attention import FLEX_BLOCK
 from rlanything.learner.distributed import engine_config, partitioned, start_deepspeed
 from rlanything.learner.loss import TokenBatch, policy_loss, supervised_loss
-from rlanything.learner.model import FLEX_BLOCK, LearnerError, TreeModel
+from rlanything.learner.model import TreeModel
 from rlanything.learner.packing import MicroBatch, build_trees, pack, packing_ratio, split_minibatches
 from rlanything.learner.state import ShardedState
 from rlanything.lora import merged

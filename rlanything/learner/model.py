@@ -6,76 +6,22 @@ logits by chunks over the trained tokens. Simplification: full attention only, a
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.attention.flex_attention import create_block_mask
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from rlanything.config import ModelConfig
-from rlanything.errors import ClearError
+from rlanything.errors import LearnerError
+from rlanything.learner.attention import dense_mask, flex_mask
 from rlanything.learner.packing import MicroBatch
 
 HEAD_CHUNK_ELEMENTS = 1 << 23  # logits alive at once: 32 MiB in float32
 GPU_CHUNKS = 16  # times as many on a GPU, which small products leave idle
-QUERY_CHUNK = 128  # queries per attention product: keys after the chunk's end are never touched
-FLEX_BLOCK = 128  # FlexAttention's block size, to which rows are padded on a GPU
+FLEX_COMPILES = 64  # of FlexAttention: each model, shape and kind of pass has its own
 SCALINGS = ("logits_scaling", "logit_scale", "final_logit_softcapping")  # of logits, which `_head` does not apply
-
-
-class LearnerError(ClearError, RuntimeError):
-    """A model or an update that cannot be trained: the message names it, what was found and what to do."""
-
-
-def tree_attention(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor,
-    scaling: float,
-    softcap: float | None = None,
-    s_aux: Tensor | None = None,
-    **_: Any,
-) -> tuple[Tensor, None]:
-    """Attention under an additive mask [B, 1, T, T] on a CPU; query [B, H, T, D], key and value [B, K, T, D].
-
-    Depth-first order makes the mask causal, so a chunk of queries needs the keys up to its end alone. Plain
-    products beat scaled_dot_product_attention's CPU kernel in training (about 1.5x the whole pass in bfloat16).
-    Raises LearnerError where the model caps its scores or has attention sinks.
-    """
-    if softcap is not None or s_aux is not None:
-        raise LearnerError("the model caps its attention scores or has attention sinks, which cannot train on a CPU")
-    B, H, T, D = query.shape
-    K = key.shape[1]
-    query = (query * scaling).to(value.dtype)
-    key_t = key.to(value.dtype).transpose(2, 3)
-    out = []
-    for start in range(0, T, QUERY_CHUNK):
-        stop = min(start + QUERY_CHUNK, T)
-        n = stop - start
-        scores = torch.matmul(query[:, :, start:stop].reshape(B, K, H // K * n, D), key_t[..., :stop])
-        scores = scores.view(B, H, n, stop)
-        scores += attention_mask[:, :, start:stop, :stop]
-        mixed = torch.matmul(scores.softmax(-1).view(B, K, H // K * n, stop), value[:, :, :stop])
-        out.append(mixed.view(B, H, n, D))
-    return torch.cat(out, dim=2).transpose(1, 2), None
-
-
-ALL_ATTENTION_FUNCTIONS.register("rlanything_tree", tree_attention)
-
-
-def tree_mask(ends: Tensor) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
-    """FlexAttention's mask_mod for packed trees of `ends` [B, T]: a token sees its ancestors and itself."""
-
-    def visible(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        return (k <= q) & (q < ends[b, k])
-
-    return visible
 
 
 def _check_trainable(config: Any, path: str) -> None:
@@ -84,14 +30,6 @@ def _check_trainable(config: Any, path: str) -> None:
         raise LearnerError(f"model {path}: layers of kind {', '.join(kinds)}; only full_attention can train")
     if found := [name for name in SCALINGS if getattr(config, name, None) not in (None, 1)]:
         raise LearnerError(f"model {path}: its config sets {', '.join(found)}, which training does not apply")
-
-
-def dense_mask(ends: Tensor, dtype: torch.dtype) -> Tensor:
-    """The same mask, additive: [B, 1, T, T] of 0 and -inf for `ends` [B, T] on a CPU."""
-    B, T = ends.shape
-    query = torch.arange(T)[None, :, None]
-    visible_BTT = (query >= torch.arange(T)) & (query < ends[:, None, :])
-    return torch.zeros(B, T, T, dtype=dtype).masked_fill_(~visible_BTT, float("-inf"))[:, None]
 
 
 class TreeModel(nn.Module):
@@ -112,6 +50,9 @@ class TreeModel(nn.Module):
         partitioned: bool = False,
     ) -> None:
         super().__init__()
+        if device.type == "cuda":
+            # Beyond torch's limit FlexAttention runs uncompiled, and holds the scores of all pairs.
+            torch._dynamo.config.recompile_limit = FLEX_COMPILES
         self.lm = AutoModelForCausalLM.from_pretrained(
             config.path,
             dtype=dtype if frozen else torch.float32,
@@ -175,7 +116,4 @@ class TreeModel(nn.Module):
         return logprobs, entropy
 
     def _mask(self, ends: Tensor) -> Any:
-        B, T = ends.shape
-        if self.device.type == "cuda":
-            return create_block_mask(tree_mask(ends), B, None, T, T, device=str(self.device), BLOCK_SIZE=FLEX_BLOCK)
-        return dense_mask(ends, self.dtype)
+        return flex_mask(ends) if self.device.type == "cuda" else dense_mask(ends, self.dtype)

@@ -9,7 +9,8 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from transformers import AutoModelForCausalLM
 
 from rlanything.config import ModelConfig
-from rlanything.learner.model import TreeModel, dense_mask, tree_attention, tree_mask
+from rlanything.learner.attention import FLEX_BLOCK, dense_mask, flex_mask, tree_attention, tree_mask
+from rlanything.learner.model import TreeModel
 from rlanything.learner.packing import build_trees, pack, packing_ratio, split_minibatches
 from rlanything.types import Sample
 
@@ -138,6 +139,16 @@ def test_dense_attention_equals_flex_attention_under_the_tree_mask(make_sample):
     block_mask = create_block_mask(tree_mask(ends), B, None, T, T, device="cpu")
     flex = flex_attention(query, key, value, block_mask=block_mask, enable_gqa=True)
     torch.testing.assert_close(dense.transpose(1, 2), flex)
+
+
+def test_flex_attentions_blocks_are_those_of_the_whole_mask(make_sample):
+    batch = pack(build_trees(tricky_samples(make_sample), 1000), 1024, 1024, FLEX_BLOCK)[0]
+    ends = torch.from_numpy(batch.ends)
+    B, T = ends.shape
+    found, expected = flex_mask(ends), create_block_mask(tree_mask(ends), B, None, T, T, device="cpu")
+    for name in ("kv_num_blocks", "full_kv_num_blocks"):
+        torch.testing.assert_close(getattr(found, name), getattr(expected, name))
+    assert torch.equal(found.to_dense(), expected.to_dense()) and 0 < expected.full_kv_num_blocks.sum()
 
 
 def test_chunks_of_the_head_change_neither_logprobs_nor_gradients(model_folder, make_sample, monkeypatch):
