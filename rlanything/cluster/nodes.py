@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,23 +14,25 @@ from rlanything.versions import check_versions, installed
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """`missing`: those of the paths asked for that the node does not see; `num_device`: accelerators torch finds."""
+    """`missing`: those of the paths asked for that the node does not see; `num_device`: accelerators torch finds;
+    `devices`: the names of those that Ray gave to this run."""
 
     host: str
     versions: dict[str, str]
     missing: list[str]
     num_device: int
+    devices: tuple[str, ...] = ()
 
 
 def node_facts(paths: Sequence[str], count_devices: bool) -> NodeFacts:
     """Look at the machine that this runs on."""
-    num_device = 0
+    num_device, devices = 0, ""
     if count_devices:
         import torch  # imported here: it takes seconds, and a CPU node is not asked
 
-        num_device = torch.cuda.device_count()
+        num_device, devices = torch.cuda.device_count(), os.environ.get("CUDA_VISIBLE_DEVICES", "")
     missing = [path for path in paths if not Path(path).exists()]
-    return NodeFacts(socket.gethostname(), installed(), missing, num_device)
+    return NodeFacts(socket.gethostname(), installed(), missing, num_device, tuple(filter(None, devices.split(","))))
 
 
 def check_nodes(nodes: Sequence[NodeFacts], num_device: int) -> None:

@@ -19,7 +19,7 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError,
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from rlanything.cluster.nodes import check_nodes, node_facts
+from rlanything.cluster.nodes import NodeFacts, check_nodes, node_facts
 from rlanything.cluster.placement import Slot
 from rlanything.config import Config
 from rlanything.runs.folder import RunError
@@ -72,15 +72,15 @@ class Runtime:
                 f"{cluster.join_timeout_s:g} s: another run may hold them; wait for it, or lower experiment.num_device"
             )
         self._actors: list[Any] = []
-        self._check_nodes(experiment.num_node, experiment.num_device, [str(path.absolute()) for path in paths])
-
-    def _check_nodes(self, num_node: int, num_device: int, paths: list[str]) -> None:
-        devices = tuple(range(num_device))
         looks = [
-            ray.remote(node_facts).options(**self._options(Slot(i, devices))).remote(paths, num_device > 0)
-            for i in range(num_node)
+            ray.remote(node_facts)
+            .options(num_cpus=0, num_gpus=experiment.num_device, scheduling_strategy=self._bundle(i))
+            .remote([str(path.absolute()) for path in paths], experiment.num_device > 0)
+            for i in range(experiment.num_node)
         ]
-        check_nodes(result(looks, "a look at a node"), num_device)
+        nodes: list[NodeFacts] = result(looks, "a look at a node")
+        check_nodes(nodes, experiment.num_device)
+        self._devices = [node.devices for node in nodes]
 
     def _wait_for_nodes(self, num_node: int, bundle: dict[str, float], timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
@@ -106,12 +106,15 @@ class Runtime:
     def _options(self, slot: Slot) -> dict[str, Any]:
         """Ray's options for a process at `slot`."""
         variables = {
-            "CUDA_VISIBLE_DEVICES": ",".join(map(str, slot.devices)),
+            "CUDA_VISIBLE_DEVICES": ",".join(self._devices[slot.node][device] for device in slot.devices),
             "OMP_NUM_THREADS": str(self.num_thread),
             **KEEP_DEVICES,
         }
-        strategy = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=slot.node)
-        return {"num_cpus": 0, "scheduling_strategy": strategy, "runtime_env": {"env_vars": variables}}
+        env = {"env_vars": variables}
+        return {"num_cpus": 0, "scheduling_strategy": self._bundle(slot.node), "runtime_env": env}
+
+    def _bundle(self, node: int) -> PlacementGroupSchedulingStrategy:
+        return PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=node)
 
     def close(self) -> None:
         """End every actor, give the nodes back, leave the cluster."""

@@ -1,0 +1,47 @@
+"""This run's share of a Ray cluster: accelerators have names, which need not begin at 0."""
+
+import os
+import signal
+
+import pytest
+import ray
+
+from rlanything.cluster.placement import Slot
+from rlanything.cluster.runtime import Runtime
+from rlanything.config import Config
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def four_devices(monkeypatch):
+    """A node of which a job scheduler granted accelerators 4 to 7; there are none in truth, which nobody notices who
+    does not ask torch."""
+    from ray.cluster_utils import Cluster
+
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 4})
+    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+    monkeypatch.setattr("rlanything.cluster.runtime.check_nodes", lambda *_: None)
+    yield
+    cluster.shutdown()
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def test_processes_see_the_accelerators_that_ray_reserved_for_the_run(four_devices):
+    class Process:
+        def sees(self) -> str:
+            return os.environ["CUDA_VISIBLE_DEVICES"]
+
+    config = Config()
+    config.experiment.num_device = 2
+    runtime = Runtime(config, [])
+    try:
+        processes = [runtime.start(Process, Slot(0, devices)) for devices in ((0,), (1,), (0, 1), ())]
+        first, second, both, none = ray.get([process.sees.remote() for process in processes])
+    finally:
+        runtime.close()
+    assert {first, second} <= {"4", "5", "6", "7"} and first != second
+    assert (both, none) == (f"{first},{second}", "")
