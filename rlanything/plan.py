@@ -78,15 +78,15 @@ def learner_bytes(parameters: float, config: LearnerConfig, world: int, on_accel
 
 
 def device_gib(config: Config, sizes: dict[str, ModelSize]) -> dict[tuple[int, int], dict[str, float]]:
-    """GiB that each process needs on each accelerator (node, index), activations and KV caches aside."""
+    """GiB that each process takes of each accelerator (node, index): a vLLM engine its share, others their weights and
+    what belongs to these, activations aside. Raises ConfigError where an engine's weights do not fit into its share."""
     placement = place(config, list(sizes))
     world = max(1, len(placement.learners))
     needs: dict[tuple[int, int], dict[str, float]] = {}
     for role, size in sizes.items():
-        engine = getattr(config.engine, role)
+        gib = _engine_gib(config, role, size)
         for slot in placement.engines[role]:
             for device in slot.devices:
-                gib = size.parameters * BYTES[resolve_dtype(engine.dtype, True)] / engine.tensor_parallel_size / GIB
                 needs.setdefault((slot.node, device), {})[f"{role} engine"] = gib
     for slot in placement.learners:
         for device in slot.devices:
@@ -94,6 +94,20 @@ def device_gib(config: Config, sizes: dict[str, ModelSize]) -> dict[tuple[int, i
                 gib = learner_bytes(sizes[role].parameters, getattr(config.training, role), world) / GIB
                 needs.setdefault((slot.node, device), {})[f"{role} learner"] = gib
     return needs
+
+
+def _engine_gib(config: Config, role: str, size: ModelSize) -> float:
+    engine, memory = getattr(config.engine, role), config.experiment.device_memory_gb
+    weights = size.parameters * BYTES[resolve_dtype(engine.dtype, True)] / engine.tensor_parallel_size / GIB
+    if engine.kind != "vllm":
+        return weights
+    share: float = engine.gpu_memory_utilization * memory
+    if weights >= share:
+        raise ConfigError(
+            f"engine.{role}.gpu_memory_utilization={engine.gpu_memory_utilization:g} of {memory:g} GiB is {share:.1f}, "
+            f"and its weights take {weights:.1f}; raise it, or engine.{role}.tensor_parallel_size"
+        )
+    return share
 
 
 def check_memory(config: Config, needs: dict[tuple[int, int], dict[str, float]]) -> str:
@@ -118,7 +132,7 @@ def check_memory(config: Config, needs: dict[tuple[int, int], dict[str, float]])
         remedy = (
             "raise training.*.zero_stage or cluster.num_learner, or set offload=true"
             if largest.endswith("learner")
-            else f"raise engine.{largest.split()[0]}.tensor_parallel_size"
+            else f"lower engine.{largest.split()[0]}.gpu_memory_utilization"
         )
         raise ConfigError(f"{line}: the {largest} is too large; {remedy}, or use cluster.placement=split")
     return line

@@ -216,10 +216,23 @@ def _check_processes(config: Config) -> None:
 
 
 def _check_accelerator(config: Config) -> None:
+    if not config.experiment.num_node == config.experiment.num_device == 1:
+        return
     used = [role for role in training_roles(config) if getattr(config.model, role).path]  # an evaluation may have one
-    engines = [getattr(config.engine, role) for role in used]
-    shares = [engine.gpu_memory_utilization for engine in engines if engine.kind == "vllm"]
-    if config.experiment.num_node == config.experiment.num_device == 1 and sum(shares) >= 1:
+    engines = {role: getattr(config.engine, role) for role in used}
+    for role, engine in engines.items():
+        if engine.num_replica > 1 or engine.tensor_parallel_size > 1:
+            raise ConfigError(
+                f"engine.{role}.num_replica={engine.num_replica}, tensor_parallel_size={engine.tensor_parallel_size}: "
+                "expected 1 and 1 on one accelerator; lower them, or raise experiment.num_device"
+            )
+    if config.cluster.num_learner > 1:
+        raise ConfigError(
+            f"cluster.num_learner={config.cluster.num_learner}: expected at most 1 on one accelerator; lower it, or "
+            "raise experiment.num_device"
+        )
+    shares = [engine.gpu_memory_utilization for engine in engines.values() if engine.kind == "vllm"]
+    if sum(shares) >= 1:
         raise ConfigError(
             f"engine.*.gpu_memory_utilization: {' + '.join(f'{s:g}' for s in shares)} of one accelerator; expected "
             "less than 1 together, with room for the learners (such as 0.2 each)"

@@ -52,6 +52,12 @@ def test_every_shipped_yaml_loads(file):
         ("rollout.num_retry=-1", "rollout.num_retry: found -1, expected a number of at least 0"),
         ("experiment.sinks=[tensorbord]", "experiment.sinks: found 'tensorbord', expected some of tensorboard"),
         ("experiment.num_device=1", r"gpu_memory_utilization: 0.85 \+ 0.85 \+ 0.85 of one accelerator"),
+        ("experiment.num_device=1 engine.policy.num_replica=2", "engine.policy.num_replica=2, .* on one accelerator"),
+        ("experiment.num_device=1 engine.reward.tensor_parallel_size=2", "tensor_parallel_size=2: expected 1 and 1"),
+        (
+            "experiment.num_device=1 cluster.num_learner=2",
+            "cluster.num_learner=2: expected at most 1 on one accelerator",
+        ),
         ("engine.reward.own_process=true", "engine.reward.own_process=true with kind vllm: vLLM has its own processes"),
         ("engine.policy.own_process=true", "acting episodes would wait for one another"),
         ("engine.rewriter.max_model_len=100", "engine.rewriter.max_model_len: found 100, expected more than"),
@@ -63,7 +69,7 @@ def test_every_shipped_yaml_loads(file):
 )
 def test_a_bad_override_is_named(tmp_path, override, message):
     with pytest.raises(ConfigError, match=message):
-        load_config([written(tmp_path), override])
+        load_config([written(tmp_path), *override.split()])
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,16 @@ def test_shared_accelerators_hold_the_engines_or_one_learner_at_a_time():
         check_memory(config, {(0, 0): parts})
 
 
+def test_an_engine_takes_its_share_of_the_accelerator_and_its_weights_must_fit_into_it(capsys):
+    words = [f"config={ROOT}/configs/alfworld_rl_one_gpu.yaml", "dry_run=true"]
+    train(load_config(words))
+    assert "policy engine 16.0 + reward engine 16.0 + rewriter engine 8.0 + policy learner" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match=r"gpu_memory_utilization=0.01 of 80 GiB is 0.8, and its weights take 0.9"):
+        train(load_config([*words, "engine.policy.gpu_memory_utilization=0.01"]))
+    with pytest.raises(ConfigError, match=r"of 80 GiB: the policy engine is too large; lower engine.policy.gpu_mem"):
+        train(load_config([*words, "engine.policy.gpu_memory_utilization=0.65"]))
+
+
 def test_a_model_whose_size_nobody_tells_is_named():
     assert model_size(ModelConfig("org/some-14B-chat")).parameters == 14e9
     with pytest.raises(ConfigError, match="its name does not tell its size"):
