@@ -6,9 +6,11 @@ import signal
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import ray
 from runs_helpers import spread_config
+from transformers import AutoTokenizer
 
 from rlanything.cluster.cluster import Cluster
 from rlanything.config import Config
@@ -19,11 +21,21 @@ from rlanything.types import Sample
 pytestmark = pytest.mark.integration
 
 
-@pytest.fixture(params=["transformers", pytest.param("vllm", marks=pytest.mark.slow)])
+ENGINES = [("transformers", 1), *(pytest.param(("vllm", size), marks=pytest.mark.slow) for size in (1, 2))]
+
+
+@pytest.fixture(params=ENGINES, ids=lambda p: f"{p[0]}_{p[1]}")
 def cluster(world, tmp_path, request, monkeypatch):
-    """Two replicas of the policy, two learner ranks (ZeRO 3) on one node."""
+    """Two replicas of the policy (of one process each, or of two), two learner ranks (ZeRO 3) on one node."""
+    from make_tiny_models import make_model
+
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    config: Config = spread_config(world.games, world.model, tmp_path, "run", request.param)
+    kind, size = request.param
+    model, tokenizer = tmp_path / "model", AutoTokenizer.from_pretrained(world.model)
+    make_model(tokenizer, hidden=64 * size, layers=2, seed=0).save_pretrained(model)  # an attention head for each
+    tokenizer.save_pretrained(model)
+    config: Config = spread_config(world.games, model, tmp_path, "run", kind)
+    config.engine.policy.tensor_parallel_size = size
     config.experiment.num_node, config.training.policy.zero_stage = 1, 3
     config.cluster.weight_transfer = "broadcast"
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -57,19 +69,27 @@ def process_ids(engine) -> list[int]:
     return [int(ray.get(replica.process.remote()).rsplit("/", 1)[1]) for replica in engine.replicas]
 
 
+def kill(process_id: int) -> None:
+    """A replica's process; those that vLLM started for it must end too, whose memory the next one needs."""
+    workers = psutil.Process(process_id).children(recursive=True)
+    os.kill(process_id, signal.SIGKILL)
+    _, left = psutil.wait_procs(workers, timeout=20)
+    assert not left
+
+
 def test_weights_arrive_by_broadcast_also_where_a_replica_dies(cluster, monkeypatch):
     engine = cluster.chat_model("policy").engine
     learner = cluster.learner("policy", 100, 1.0)
     assert [transfer(learner, engine, version) for version in (1, 2, 3)] == [False, True, True]
 
-    os.kill(process_ids(engine)[0], signal.SIGKILL)  # between two transfers: they meet anew
+    kill(process_ids(engine)[0])  # between two transfers: they meet anew
     assert transfer(learner, engine, 4)
 
     meet = engine._meet
 
     def meet_and_lose_one(weights):
         meeting = meet(weights)
-        os.kill(process_ids(engine)[1], signal.SIGKILL)
+        kill(process_ids(engine)[1])
         return meeting
 
     monkeypatch.setattr(engine, "_meet", meet_and_lose_one)  # in the middle of one: the store has them
@@ -86,7 +106,7 @@ def test_a_replica_that_dies_asleep_leaves_the_memory_to_learners_until_all_wake
     learner = cluster.learner("policy", 100, 1.0)
     transfer(learner, engine, 1)
     engine.sleep()
-    os.kill(process_ids(engine)[0], signal.SIGKILL)
+    kill(process_ids(engine)[0])
     assert engine.stats().restarts == 1
     with pytest.raises(EngineError, match="anew while it slept"):
         engine.checksum()
