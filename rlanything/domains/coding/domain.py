@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rlanything.config import DatasetConfig, SandboxConfig
-from rlanything.domains.base import (
-    Conversation,
-    Env,
-    Message,
-    Observation,
-    ParsedAction,
-    RejectedTask,
-    SandboxFailure,
-    Step,
-    TaskError,
-)
+from rlanything.domains.base import Conversation, Env, Message, Observation, ParsedAction, RejectedTask, Step, TaskError
 from rlanything.domains.coding import prompts
-from rlanything.domains.coding.compare import same_output
 from rlanything.domains.coding.demonstrations import demonstrations
+from rlanything.domains.coding.env import ProgramEnv
 from rlanything.domains.coding.problems import BadProblem, Check, check_row, read_problems
-from rlanything.sandbox.pool import Sandbox, SandboxUnavailable
-from rlanything.sandbox.protocol import Limits, Verdict
+from rlanything.domains.coding.trials import Trials
+from rlanything.sandbox.protocol import Verdict
 from rlanything.types import Direction, Group, Task
 
-MAX_SHOWN = 300  # characters of an input or output in what the environment answers
-MAX_TRIED = 20_000  # programs on tests whose verdicts are remembered: what a step of the loop tries, and some more
 MAX_BROKEN = 3  # times that a program is tried on a generated test where the sandbox breaks
 MAX_TOLD = 120  # characters of a problem in a line for people
 
@@ -47,20 +33,9 @@ class CodingDomain:
     def __init__(self, config: DatasetConfig, sandbox: SandboxConfig) -> None:
         if not config.path:
             raise TaskError("dataset.path: empty; name the folder of <split>.json (data/README.md says what is in it)")
-        self.config, self.limits = config, sandbox
+        self.config = config
+        self.trials = Trials(sandbox, config.float_tolerance)
         self._tasks: dict[str, list[Task]] = {}
-        self._sandbox: Sandbox | None = None
-        self._tried: dict[tuple[str, Check, float], asyncio.Future[tuple[Verdict, str]]] = {}
-
-    @property
-    def sandbox(self) -> Sandbox:
-        """Started when it is first needed. Raises TaskError where it cannot: no retry mends that."""
-        if self._sandbox is None:
-            try:
-                self._sandbox = Sandbox(self.limits.num_runner, self.limits.allow_unisolated)
-            except SandboxUnavailable as error:
-                raise TaskError(str(error)) from error
-        return self._sandbox
 
     def tasks(self, split: str) -> list[Task]:
         """The problems of `<path>/<split>.json`."""
@@ -78,7 +53,7 @@ class CodingDomain:
         """Read the splits' problems, and start the sandbox: TaskError where it cannot isolate programs."""
         for split in splits:
             self.tasks(split)
-        _ = self.sandbox
+        self.trials.start()
 
     def data_files(self, split: str) -> list[Path]:
         """The split's file."""
@@ -86,7 +61,7 @@ class CodingDomain:
 
     def make_env(self, task: Task) -> Env:
         """One attempt at the problem."""
-        return ProgramEnv(self, task)
+        return ProgramEnv(task, self.own_tests(task), self.trials)
 
     def describe(self, task: Task) -> str:
         """The beginning of the statement."""
@@ -128,43 +103,10 @@ class CodingDomain:
     async def passes(self, task: Task, action: str, test: Check) -> int | None:
         """+1 where the program answers the input with the output; None where the sandbox broke again and again."""
         for _ in range(MAX_BROKEN):
-            verdict, _ = await self.try_program(task, action, test)
+            verdict, _ = await self.trials.verdict(action, test, task.payload["time_limit_s"])
             if verdict is not Verdict.SANDBOX_ERROR:
                 break
         return None if verdict is Verdict.SANDBOX_ERROR else 1 if verdict is Verdict.OK else -1
-
-    async def try_program(self, task: Task, program: str, test: Check) -> tuple[Verdict, str]:
-        """The verdict of a program on a test, and the end of what it wrote (to standard error where it broke).
-
-        Who tries the same program on the same test shares one execution: a policy that is sure of a problem writes one
-        program many times.
-        """
-        time_s = float(task.payload["time_limit_s"])
-        key = (program, test, time_s)
-        if key not in self._tried:
-            if len(self._tried) >= MAX_TRIED:
-                self._tried.pop(next(iter(self._tried)))
-            self._tried[key] = asyncio.ensure_future(self._execute(program, test, time_s))
-            self._tried[key].add_done_callback(partial(self._forget_broken, key))
-        return await asyncio.shield(self._tried[key])
-
-    def _forget_broken(self, key: tuple[str, Check, float], done: asyncio.Future[tuple[Verdict, str]]) -> None:
-        """Who gives up waiting leaves the execution to those who try again; one that broke is done anew."""
-        if done.cancelled() or done.exception() or done.result()[0] is Verdict.SANDBOX_ERROR:
-            self._tried.pop(key, None)
-
-    async def _execute(self, program: str, test: Check, time_s: float) -> tuple[Verdict, str]:
-        sandbox = self.limits
-        limits = Limits(
-            time_s, time_s * sandbox.wall_factor + 1, sandbox.memory_mb, sandbox.output_mb, sandbox.num_thread
-        )
-        source = program.encode("utf-8", "surrogatepass")
-        result = await self.sandbox.run(source, test.input.encode("utf-8", "surrogatepass"), limits)
-        if result.verdict is not Verdict.OK:
-            return result.verdict, _clip(result.error, end=True)
-        output = result.output.decode("utf-8", "replace")
-        right = same_output(test.output, output, self.config.float_tolerance)
-        return Verdict.OK if right else Verdict.WRONG_ANSWER, _clip(output, end=True)
 
     def reference(self, task: Task) -> str | None:
         """The solution, where the data has one."""
@@ -218,46 +160,4 @@ class CodingDomain:
 
     def close(self) -> None:
         """End the sandbox."""
-        if self._sandbox is not None:
-            self._sandbox.close()
-            self._sandbox = None
-
-
-class ProgramEnv:
-    """One attempt: the statement, then the verdicts of the program that was written."""
-
-    def __init__(self, domain: CodingDomain, task: Task) -> None:
-        self.domain, self.task = domain, task
-
-    async def reset(self) -> Observation:
-        """The statement."""
-        return Observation(prompts.statement(self.task.payload))
-
-    async def step(self, action: str | None) -> Observation:
-        """Try the program on all tests. Raises SandboxFailure."""
-        if action is None:
-            return Observation("No program was found in the answer.", done=True, invalid=True)
-        tests = self.domain.own_tests(self.task)
-        found = await asyncio.gather(*(self.domain.try_program(self.task, action, test) for test in tests))
-        verdicts = [verdict for verdict, _ in found]
-        if Verdict.SANDBOX_ERROR in verdicts:
-            raise SandboxFailure(found[verdicts.index(Verdict.SANDBOX_ERROR)][1])
-        failed = [i for i, verdict in enumerate(verdicts) if verdict is not Verdict.OK]
-        text = f"{len(tests) - len(failed)} of {len(tests)} tests passed."
-        if failed:
-            test, (verdict, said) = tests[failed[0]], found[failed[0]]
-            text += (
-                f" The first that failed: {verdict.replace('_', ' ')}.\nInput:\n{_clip(test.input)}\nExpected:\n"
-                f"{_clip(test.output)}\nFound:\n{said}"
-            )
-        return Observation(text, (), True, not failed, results=tuple(map(str, verdicts)))
-
-    async def close(self) -> None:
-        """Nothing is held."""
-
-
-def _clip(text: str, end: bool = False) -> str:
-    text = text.strip()
-    if len(text) <= MAX_SHOWN:
-        return text
-    return "…" + text[-MAX_SHOWN:] if end else text[:MAX_SHOWN] + "…"
+        self.trials.close()

@@ -104,20 +104,20 @@ def test_a_broken_sandbox_is_a_failure_and_never_a_reward(domain, monkeypatch):
     async def broken(source, stdin, limits):
         return Execution(Verdict.SANDBOX_ERROR, error="out of memory")
 
-    monkeypatch.setattr(domain.sandbox, "run", broken)
+    monkeypatch.setattr(domain.trials.start(), "run", broken)
     group = play(domain, [RIGHT, RIGHT], [TELLS])
     assert [t.status for t in group.trajectories] == [Status.SANDBOX_ERROR] * 2 and group.valid == []
     assert group.tests[0].score is None and group.tests[0].advantage == 0.0
 
 
 def test_the_same_program_on_the_same_test_is_executed_once(domain, monkeypatch):
-    executed, run, broken = [], domain.sandbox.run, True
+    executed, run, broken = [], domain.trials.start().run, True
 
     async def counted(source, stdin, limits):
         executed.append((source, stdin))
         return Execution(Verdict.SANDBOX_ERROR) if broken and stdin == b"5 7\n" else await run(source, stdin, limits)
 
-    monkeypatch.setattr(domain.sandbox, "run", counted)
+    monkeypatch.setattr(domain.trials.start(), "run", counted)
     first = play(domain, [RIGHT, RIGHT, WRONG, RIGHT], [TELLS])
     assert len(executed) == len(set(executed)) and first.valid == []
     broken = False
