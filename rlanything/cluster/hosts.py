@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from rlanything.engines.base import EngineError
 from rlanything.types import Group
 
 REPORT_S = 0.5  # between two looks at how far the hosts are
+START_S = 120.0  # a host's first answer may take longer: it may be starting
 
 
 class EnvHost:
@@ -97,18 +99,20 @@ class HostCollector:
 
 
 async def _report(host: Any, on_end: Callable[[], None], share: Batch) -> None:
-    """Call `on_end` for every episode that the host has ended since. A host that does not answer is ended: an
-    environment blocks it, which no timeout within it can see."""
-    before = await host.ended.remote()
-    told = 0
-    while told < len(share.tasks) * share.num:
-        await asyncio.sleep(REPORT_S)
-        try:
-            async with asyncio.timeout(share.rollout.env_timeout_s):
-                now = await host.ended.remote() - before
-        except TimeoutError:
-            ray.kill(host, no_restart=False)
-            return
-        for _ in range(now - told):
-            on_end()
-        told = now
+    """Call `on_end` for every episode that the host has ended since, until cancelled. A host that does not answer is
+    ended: an environment blocks it, which no timeout within it can see."""
+    before, told, timeout_s = None, 0, share.rollout.env_timeout_s
+    with suppress(ActorDiedError, ActorUnavailableError):  # who waits for the share sees that too
+        while True:
+            try:
+                async with asyncio.timeout(timeout_s if before is not None else timeout_s + START_S):
+                    ended = await host.ended.remote()
+            except TimeoutError:
+                ray.kill(host, no_restart=False)
+                return
+            before = ended if before is None else before
+            now = min(ended - before, len(share.tasks) * share.num)
+            for _ in range(now - told):
+                on_end()
+            told = now
+            await asyncio.sleep(REPORT_S)
