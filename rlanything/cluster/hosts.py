@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -102,17 +101,21 @@ async def _report(host: Any, on_end: Callable[[], None], share: Batch) -> None:
     """Call `on_end` for every episode that the host has ended since, until cancelled. A host that does not answer is
     ended: an environment blocks it, which no timeout within it can see."""
     before, told, timeout_s = None, 0, share.rollout.env_timeout_s
-    with suppress(ActorDiedError, ActorUnavailableError):  # who waits for the share sees that too
-        while True:
-            try:
-                async with asyncio.timeout(timeout_s if before is not None else timeout_s + START_S):
-                    ended = await host.ended.remote()
-            except TimeoutError:
-                ray.kill(host, no_restart=False)
-                return
-            before = ended if before is None else before
-            now = min(ended - before, len(share.tasks) * share.num)
-            for _ in range(now - told):
-                on_end()
-            told = now
+    while True:
+        try:
+            async with asyncio.timeout(timeout_s if before is not None else timeout_s + START_S):
+                ended = await host.ended.remote()
+        except TimeoutError:
+            ray.kill(host, no_restart=False)
+            return
+        except ActorDiedError:  # who waits for the share sees that too
+            return
+        except ActorUnavailableError:  # a connection that broke, or a death, which ends this from outside
             await asyncio.sleep(REPORT_S)
+            continue
+        before = ended if before is None else before
+        now = min(ended - before, len(share.tasks) * share.num)
+        for _ in range(now - told):
+            on_end()
+        told = now
+        await asyncio.sleep(REPORT_S)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,13 +25,15 @@ class NodeFacts:
 
 def node_facts(paths: Sequence[str], count_devices: bool) -> NodeFacts:
     """Look at the machine that this runs on."""
-    num_device, devices = 0, ""
+    num_device = 0
+    devices: list[int] | list[str] = []
     if count_devices:
-        import torch  # imported here: it takes seconds, and a CPU node is not asked
+        import ray  # imported here: they take seconds, and a CPU node is not asked
+        import torch
 
-        num_device, devices = torch.cuda.device_count(), os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        num_device, devices = torch.cuda.device_count(), ray.get_gpu_ids()
     missing = [path for path in paths if not Path(path).exists()]
-    return NodeFacts(socket.gethostname(), installed(), missing, num_device, tuple(filter(None, devices.split(","))))
+    return NodeFacts(socket.gethostname(), installed(), missing, num_device, tuple(map(str, devices)))
 
 
 def check_nodes(nodes: Sequence[NodeFacts], num_device: int) -> None:
