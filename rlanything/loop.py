@@ -37,7 +37,10 @@ RATES = [  # of a step's line
 
 
 class Loop:
-    """One training run. `run` is the whole of it; everything else is a phase of a step."""
+    """One training run. `run` is the whole of it; everything else is a phase of a step.
+
+    An event loop runs only while tokens are made: there Ctrl-C is a cancellation, elsewhere it interrupts at once.
+    """
 
     def __init__(self, config: Config, system: System, folder: RunFolder, progress: Progress) -> None:
         self.config, self.system, self.folder, self.progress = config, system, folder, progress
@@ -45,31 +48,31 @@ class Loop:
         self.pool = TaskPool.of(system.training_tasks(), adaptation.alpha_low, adaptation.alpha_high, experiment.seed)
         self.metrics = Metrics(folder.metrics, config)
         self.step = 0
-        self.ahead: asyncio.Task[list[Group]] | None = None  # the next step's rollouts, with `rollout.max_staleness`
+        self.ahead: list[Group] | None = None  # the next step's rollouts, with `rollout.max_staleness`
         self.pool_state: dict[str, Any] = {}  # before they drew their tasks: a resumed run draws them again
 
-    async def run(self) -> None:
+    def run(self) -> None:
         """Train to `total_step`, from the newest checkpoint where there is one."""
-        with closing(self.metrics):
+        with closing(self.metrics), asyncio.Runner() as self.runner:
             self.restore()
             if self.step == 0:
-                await self.evaluate()
+                self.evaluate()
             total, every = self.config.experiment.total_step, self.config.experiment.eval_every
             while self.step < total:
-                await self.train_step()
+                self.train_step()
                 if self.step == total or (every and self.step % every == 0):
-                    await self.evaluate()
+                    self.evaluate()
                 if self.step == total or self.step % self.config.experiment.save_every == 0:
                     self.save()
 
-    async def train_step(self) -> None:
+    def train_step(self) -> None:
         """One step of the closed loop."""
         step, config, system = self.step + 1, self.config, self.system
         self.progress.start_step(f"step {step}/{config.experiment.total_step}")
-        groups = await (self.ahead or self.collect(step))
+        groups = self.ahead or self.runner.run(self.collect(step))
         for candidate, accepted in self.pool.settle(groups, step, config.rollout.min_group):
             system.serving.domain.settle_task(candidate, accepted)
-        proposals = await self.adapt(groups, step)
+        proposals = self.runner.run(self.adapt(groups, step))
 
         for group in groups:
             assign_policy_advantages(group, config.reward)
@@ -77,20 +80,12 @@ class Loop:
         trained = [g for g in groups if len(g.valid) >= config.rollout.min_group]
         if config.rollout.max_staleness and step < config.experiment.total_step:
             self.pool_state = self.pool.state_dict()
-            self.ahead = asyncio.create_task(self.collect(step + 1))
-            try:
-                updates = await asyncio.to_thread(self.update, trained)
-            except asyncio.CancelledError:  # the user stops it: the thread ends when the ranks that it waits for do
-                self.ahead.cancel()
-                await asyncio.wait([self.ahead])
-                system.close()
-                raise
-            await self.ahead  # weights change only while nobody asks for tokens
+            updates, self.ahead = self.runner.run(self.update_and_collect(trained, step + 1))
         else:
             self.ahead = None
             system.serving.sleep()  # where engines and learners share accelerators, these are the learners' now
             updates = self.update(trained)
-        system.sync_weights(step)
+        system.sync_weights(step)  # only while nobody asks for tokens
 
         self.step = step
         self.record(groups, {"groups_too_small": len(groups) - len(trained), **proposals, **updates})
@@ -104,6 +99,14 @@ class Loop:
             groups = await self.system.serving.collect(batch, bar.advance)
         check_failures(groups, rollout.max_failure_rate)
         return groups
+
+    async def update_and_collect(self, trained: Sequence[Group], step: int) -> tuple[dict[str, float], list[Group]]:
+        """Update in a thread while the rollouts of `step` are collected."""
+        try:
+            return await asyncio.gather(asyncio.to_thread(self.update, trained), self.collect(step))
+        except BaseException:  # the thread, which the event loop waits for, waits for the ranks
+            self.system.end_learners()
+            raise
 
     async def adapt(self, groups: Sequence[Group], step: int) -> dict[str, float]:
         """Have the rewriter propose variants of the tasks outside the accuracy band."""
@@ -143,7 +146,7 @@ class Loop:
         self.metrics.write(self.step, "train", figures)
         self.progress.line(step_line(self.step, self.config.experiment.total_step, figures))
 
-    async def evaluate(self) -> None:
+    def evaluate(self) -> None:
         """Measure the policy (and the judge on its episodes) on every evaluation split."""
         config, serving = self.config, self.system.serving
         domain = serving.domain
@@ -151,7 +154,9 @@ class Loop:
             self.progress.start_step(f"step {self.step}")
             tasks = evaluation_tasks(domain, split, config.evaluation.num_task, config.experiment.seed)
             judged = config.evaluation.judge
-            groups = await run_evaluation(tasks, serving.collect, config, self.progress, "evaluate", judged)
+            groups = self.runner.run(
+                run_evaluation(tasks, serving.collect, config, self.progress, "evaluate", judged)
+            )
             write_groups(self.folder.evaluation(self.step, split), groups, domain.describe, domain.kind)
             figures = summarise(groups, domain)
             figures["seconds/evaluate"] = self.progress.seconds["evaluate"]

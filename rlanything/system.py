@@ -65,6 +65,11 @@ class System:
                     f"weights of the {role} engine differ from the learner's after the transfer: {theirs} != {ours}"
                 )
 
+    def end_learners(self) -> None:
+        """Break an update that another thread waits for."""
+        if self.cluster:
+            self.cluster.end_learners()
+
     def close(self) -> None:
         """End all engines, whatever one of them raises, then release the learners' memory."""
         self._closing.close()

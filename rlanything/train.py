@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import closing
 
 from rlanything.config import Config
@@ -27,7 +26,7 @@ def train(config: Config) -> None:
         folder.open(config)
         progress.line(f"run {folder.path}: loading models")
         with closing(System(config, folder)) as system:
-            asyncio.run(Loop(config, system, folder, progress).run())
+            Loop(config, system, folder, progress).run()
     header, rows = before_after(folder)
     progress.table("Before and after", header, rows)
     progress.line(f"report: {folder.report}")

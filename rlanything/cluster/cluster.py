@@ -55,6 +55,11 @@ class Cluster:
         straight = broadcasts(self.config, self.placement, role)
         return self._learners.learner(role, straight, model, training, total_update, temperature, seed)
 
+    def end_learners(self) -> None:
+        """Kill every rank: whoever waits for one is told that it died."""
+        if self._learners:
+            self._learners.close()
+
     def close(self) -> None:
         """End every process of this run and leave the cluster."""
         self.runtime.close()

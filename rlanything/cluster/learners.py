@@ -120,6 +120,11 @@ class LearnerGroup:
         shared = [ray.put(a) for a in args]
         return result([getattr(rank, method).remote(*shared) for rank in self.ranks], "a learner rank")
 
+    def close(self) -> None:
+        """Kill the ranks; a call under way raises RunError."""
+        for rank in self.ranks:
+            ray.kill(rank)
+
     def learner(self, role: str, broadcasts: bool, *args: Any) -> RemoteLearner:
         """A model on all ranks; `args` as of `LearnerRank.load_model`."""
         self.call("load_model", role, *args)

@@ -8,6 +8,7 @@ such an engine repeats itself as one without.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import itertools
 import multiprocessing
@@ -64,6 +65,7 @@ class ProcessEngine:
         arguments = (theirs, model, replace(config, own_process=False), seed, log_path, encoder)
         self._process = context.Process(target=_serve, args=arguments, daemon=True)
         self._process.start()
+        atexit.register(self.close)  # before Python would wait for it: it ends when its pipe is closed
         theirs.close()
         self._starting = True
         # Messages leave by a thread: a full pipe must stop neither the episodes nor the replies.
@@ -119,6 +121,7 @@ class ProcessEngine:
 
     def close(self) -> None:
         """End the process, and fail what is under way."""
+        atexit.unregister(self.close)
         self._fail(EngineError("the engine was closed"))
         self._outbox.put(None)
         self._pipe.close()
@@ -214,6 +217,8 @@ def _serve(
 
     What it would write to the terminal goes to `log_path`; whatever the engine raises is raised in the parent.
     """
+    for number in (signal.SIGINT, signal.SIGTERM):  # which reach the whole group: the parent decides
+        signal.signal(number, signal.SIG_IGN)
     log_path.parent.mkdir(parents=True, exist_ok=True)
     with open(log_path, "a") as log:
         os.dup2(log.fileno(), sys.stdout.fileno())
@@ -222,7 +227,6 @@ def _serve(
 
     from rlanything.engines import make_engine
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group: the parent decides
     torch.set_num_threads(1)
     try:
         engine = make_engine(model, config, seed, log_path)

@@ -134,12 +134,15 @@ def test_a_model_that_cannot_be_served_is_refused_with_the_reason(world, tmp_pat
     engine.close()
 
 
-def test_close_and_a_killed_parent_leave_no_process(world, tmp_path, engine):
+def test_close_leaves_no_process(engine):
     engine.checksum()
     pid = engine._process.pid
     engine.close()
     assert gone(pid)
 
+
+@pytest.mark.parametrize(("end", "status"), [("os.kill(os.getpid(), 9)", -9), ("sys.exit(3)", 3)])
+def test_a_parent_that_is_killed_or_forgets_to_close_leaves_no_process(world, tmp_path, end, status):
     script = (
         "import os, sys; from pathlib import Path\n"
         "from rlanything.config import EngineConfig, ModelConfig\n"
@@ -149,7 +152,7 @@ def test_close_and_a_killed_parent_leave_no_process(world, tmp_path, engine):
         "dtype='float32', max_model_len=128, kv_cache_gb=0.01), 0, Path('engine.log'))\n"
         "    engine.checksum()\n"
         "    print(engine._process.pid, flush=True)\n"
-        "    os.kill(os.getpid(), 9)\n"
+        f"    {end}\n"
     )
     (tmp_path / "parent.py").write_text(script)
     parent = subprocess.run(
@@ -158,8 +161,9 @@ def test_close_and_a_killed_parent_leave_no_process(world, tmp_path, engine):
         env=os.environ | {"PYTHONPATH": os.getcwd()},
         capture_output=True,
         text=True,
+        timeout=60,
     )
-    assert parent.returncode == -9, parent.stderr
+    assert parent.returncode == status, parent.stderr
     deadline = time.monotonic() + 20
     while not gone(int(parent.stdout)) and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -160,7 +160,7 @@ def test_ctrl_c_and_sigterm_say_one_line_and_leave_no_process(world, tmp_path, n
         command(config, tmp_path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
     )
     wait_for(tmp_path / "run/checkpoints/step_000001/meta.json", process)
-    process.send_signal(number)
+    os.killpg(process.pid, number)  # as a terminal and most schedulers do: the judge's process is told too
     output = process.communicate(timeout=60)[0].decode()
     assert process.returncode == code and "goes on from the last checkpoint" in output, output
     assert "Traceback" not in output and "never retrieved" not in output, output
@@ -169,6 +169,29 @@ def test_ctrl_c_and_sigterm_say_one_line_and_leave_no_process(world, tmp_path, n
         while time.monotonic() < deadline:
             os.killpg(process.pid, 0)
             time.sleep(0.1)
+
+
+@pytest.mark.parametrize("phase", ["update", *(pytest.param(p, marks=pytest.mark.slow) for p in ("record", "save"))])
+def test_sigterm_to_the_group_ends_a_phase_without_an_event_loop_at_once(world, tmp_path, phase):
+    config = small_config(world.games, world.model, tmp_path, "run")
+    config.engine.reward.own_process = True  # it is of the group too
+    code = (
+        "import pathlib, sys, time\n"
+        "from rlanything.loop import Loop\n"
+        f"def slow(self, *args, **kwargs):\n    pathlib.Path({str(tmp_path / 'there')!r}).touch()\n    time.sleep(600)\n"
+        f"Loop.{phase} = slow\n"
+        "sys.argv = sys.argv[1:]\n"
+        "exec(open(sys.argv[0]).read())\n"
+    )
+    line = command(config, tmp_path)
+    process = subprocess.Popen(
+        [line[0], "-c", code, *line[1:]], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+    )
+    wait_for(tmp_path / "there", process)
+    os.killpg(process.pid, signal.SIGTERM)
+    output = process.communicate(timeout=60)[0].decode()
+    assert process.returncode == 143 and "goes on from the last checkpoint" in output, output
+    assert "Traceback" not in output and "error" not in output, output
 
 
 def test_two_processes_never_write_one_run(world, tmp_path):
