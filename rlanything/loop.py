@@ -154,9 +154,7 @@ class Loop:
             self.progress.start_step(f"step {self.step}")
             tasks = evaluation_tasks(domain, split, config.evaluation.num_task, config.experiment.seed)
             judged = config.evaluation.judge
-            groups = self.runner.run(
-                run_evaluation(tasks, serving.collect, config, self.progress, "evaluate", judged)
-            )
+            groups = self.runner.run(run_evaluation(tasks, serving.collect, config, self.progress, "evaluate", judged))
             write_groups(self.folder.evaluation(self.step, split), groups, domain.describe, domain.kind)
             figures = summarise(groups, domain)
             figures["seconds/evaluate"] = self.progress.seconds["evaluate"]

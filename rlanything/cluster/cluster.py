@@ -34,9 +34,9 @@ class Cluster:
         """A role's replicas as one engine, with its chat."""
         model, engine = getattr(self.config.model, role), getattr(self.config.engine, role)
         log, seed = self.folder.logs.absolute() / f"engine_{role}.log", self.config.experiment.seed
-        slots, num_restart = self.placement.engines[role], self.config.cluster.num_restart
+        slots, cluster = self.placement.engines[role], self.config.cluster
         sleeps = self.placement.shares_devices
-        replicas = start_replicas(self.runtime, slots, role, model, engine, seed, log, self.board, num_restart, sleeps)
+        replicas = start_replicas(self.runtime, slots, role, model, engine, seed, log, self.board, cluster, sleeps)
         return ChatModel(replicas, Chat(model))
 
     def collector(self, models: Mapping[str, ChatModel], splits: Sequence[str]) -> HostCollector:

@@ -27,9 +27,9 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 from rlanything.broadcast import Expected, IncomingWeights, Meeting
 from rlanything.cluster.learners import RemoteWeights
 from rlanything.cluster.placement import Slot
-from rlanything.cluster.runtime import WAIT_S, Runtime, cause, unwrapped, use_interface
+from rlanything.cluster.runtime import Patience, Runtime, cause, unwrapped, use_interface
 from rlanything.cluster.weights import BOARD, stage
-from rlanything.config import EngineConfig, ModelConfig
+from rlanything.config import ClusterConfig, EngineConfig, ModelConfig
 from rlanything.engines.base import Completion, Engine, EngineError, EngineStats, SamplingParams, peak_memory_gb
 from rlanything.precision import torch_dtype
 
@@ -128,8 +128,10 @@ class ReplicatedEngine:
         board: Any,
         config: EngineConfig,
         on_accelerators: bool,
+        restart_timeout_s: float,
     ) -> None:
         self.role, self.replicas, self.board = role, list(replicas), board
+        self.restart_timeout_s = restart_timeout_s
         self.max_model_len, self.num_worker = config.max_model_len, config.tensor_parallel_size
         self.on_accelerators = on_accelerators
         self.dtype = torch_dtype(config.dtype, on_accelerators)
@@ -145,6 +147,7 @@ class ReplicatedEngine:
         self, prompt_ids: list[int], sampling: SamplingParams, n: int = 1, images: tuple[str, ...] = ()
     ) -> list[Completion]:
         """See `Engine.generate`. Raises EngineError where the last replica is dead for good."""
+        patience = Patience(self.restart_timeout_s, f"every replica of the {self.role} engine")
         restarting: set[int] = set()
         while True:
             i = self._route(sampling.session, restarting | self._dead)
@@ -164,7 +167,7 @@ class ReplicatedEngine:
                 self._under_way[i] -= 1
             self.reissued += 1
             if len(restarting | self._dead) == len(self.replicas):
-                await asyncio.sleep(WAIT_S)
+                await asyncio.sleep(patience.pause_s())
                 restarting.clear()
 
     def _route(self, session: str, avoid: set[int]) -> int:
@@ -247,11 +250,12 @@ class ReplicatedEngine:
         return [self._answer(i, reference, method, *args) for i, reference in enumerate(references)]
 
     def _answer(self, i: int, reference: ray.ObjectRef, method: str, *args: Any) -> Any:
+        patience = Patience(self.restart_timeout_s, f"replica {i} of the {self.role} engine")
         while True:
             try:
                 return ray.get(reference)
             except ActorUnavailableError:
-                time.sleep(WAIT_S)
+                time.sleep(patience.pause_s())
                 reference = getattr(self.replicas[i], method).remote(*args)
             except ActorDiedError as error:
                 raise EngineError(f"replica {i} of the {self.role} engine is dead: {cause(error)}") from error
@@ -268,7 +272,7 @@ def start_replicas(
     seed: int,
     log_path: Path,
     board: Any,
-    num_restart: int,
+    cluster: ClusterConfig,
     sleeps: bool,
 ) -> ReplicatedEngine:
     """One replica a slot, each with a log of its own; they load at the same time. `sleeps`: see `make_engine`."""
@@ -282,12 +286,12 @@ def start_replicas(
             seed,
             log_path.with_stem(f"{log_path.stem}_{i}"),
             sleeps,
-            max_restarts=num_restart,
+            max_restarts=cluster.num_restart,
             max_concurrency=MAX_CALLS,
         )
         for i, slot in enumerate(slots)
     ]
     on_accelerators = config.kind == "vllm" and bool(slots[0].devices)
-    engine = ReplicatedEngine(role, replicas, board, config, on_accelerators)
+    engine = ReplicatedEngine(role, replicas, board, config, on_accelerators, cluster.restart_timeout_s)
     engine.stats()  # waits until they are up
     return engine

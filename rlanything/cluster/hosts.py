@@ -13,7 +13,7 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 from rlanything.chat import Chat, ChatModel
 from rlanything.cluster.engines import ReplicatedEngine
 from rlanything.cluster.placement import Slot
-from rlanything.cluster.runtime import WAIT_S, Runtime, cause, unwrapped
+from rlanything.cluster.runtime import Patience, Runtime, cause, unwrapped
 from rlanything.collect import Batch, Collector
 from rlanything.config import Config
 from rlanything.domains.registry import make_domain
@@ -60,13 +60,9 @@ class HostCollector:
         engines: Mapping[str, ReplicatedEngine],
     ) -> None:
         self.engines = {role: engine for role, engine in engines.items() if role in ("policy", "reward")}
-        self.num_restart = config.cluster.num_restart
-        self.hosts = [
-            runtime.start(
-                EnvHost, slot, config, splits, list(self.engines), max_restarts=self.num_restart, max_concurrency=1000
-            )
-            for slot in slots
-        ]
+        self.config = config.cluster
+        options = {"max_restarts": self.config.num_restart, "max_concurrency": 1000}
+        self.hosts = [runtime.start(EnvHost, slot, config, splits, list(self.engines), **options) for slot in slots]
 
     async def collect(self, batch: Batch, on_end: Callable[[], None]) -> list[Group]:
         """See `Collector.collect`. Episodes under way at once are shared out evenly too, over those that have tasks."""
@@ -80,16 +76,18 @@ class HostCollector:
         return [by_task[task.id] for task in batch.tasks]
 
     async def _share(self, host: Any, share: Batch, on_end: Callable[[], None]) -> list[Group]:
+        patience = Patience(self.config.restart_timeout_s, "an environment host")
         while True:
-            reporting = asyncio.create_task(_report(host, on_end, share))
+            reporting = asyncio.create_task(_report(host, on_end, share, patience))
             try:
                 groups: list[Group] = await host.collect.remote(share, self.engines)
                 return groups
             except ActorUnavailableError:  # it died, and Ray starts it anew
-                await asyncio.sleep(WAIT_S)
+                await asyncio.sleep(patience.pause_s())
             except ActorDiedError as error:
                 raise EngineError(
-                    f"an environment host died more than cluster.num_restart={self.num_restart} times: {cause(error)}"
+                    f"an environment host died more than cluster.num_restart={self.config.num_restart} times: "
+                    f"{cause(error)}"
                 ) from error
             except RayTaskError as error:
                 raise unwrapped(error) from None
@@ -97,7 +95,7 @@ class HostCollector:
                 reporting.cancel()
 
 
-async def _report(host: Any, on_end: Callable[[], None], share: Batch) -> None:
+async def _report(host: Any, on_end: Callable[[], None], share: Batch, patience: Patience) -> None:
     """Call `on_end` for every episode that the host has ended since, until cancelled. A host that does not answer is
     ended: an environment blocks it, which no timeout within it can see."""
     before, told, timeout_s = None, 0, share.rollout.env_timeout_s
@@ -113,6 +111,7 @@ async def _report(host: Any, on_end: Callable[[], None], share: Batch) -> None:
         except ActorUnavailableError:  # a connection that broke, or a death, which ends this from outside
             await asyncio.sleep(REPORT_S)
             continue
+        patience.answered()
         before = ended if before is None else before
         now = min(ended - before, len(share.tasks) * share.num)
         for _ in range(now - told):

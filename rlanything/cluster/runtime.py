@@ -22,6 +22,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from rlanything.cluster.nodes import NodeFacts, check_nodes, node_facts
 from rlanything.cluster.placement import Slot
 from rlanything.config import Config
+from rlanything.engines.base import EngineError
 from rlanything.runs.folder import RunError
 
 ACTOR_LOST = (ActorDiedError, ActorUnavailableError)
@@ -183,6 +184,29 @@ def result(references: list[ray.ObjectRef], who: str) -> list[Any]:
                 "last checkpoint"
             ) from error
     return ray.get(references)
+
+
+class Patience:
+    """With an actor that does not answer, since Ray may be starting it anew: `limit_s` since it last did."""
+
+    def __init__(self, limit_s: float, who: str) -> None:
+        self.limit_s, self.who = limit_s, who
+        self._until: float | None = None
+
+    def pause_s(self) -> float:
+        """How long to wait before it is called again. Raises EngineError when it should have been back."""
+        now = time.monotonic()
+        self._until = self._until or now + self.limit_s
+        if now > self._until:
+            raise EngineError(
+                f"{self.who} died and was not back within cluster.restart_timeout_s={self.limit_s:g} s: its node may "
+                "be gone, which takes another one; the same command goes on from the last checkpoint"
+            )
+        return WAIT_S
+
+    def answered(self) -> None:
+        """It is there."""
+        self._until = None
 
 
 def unwrapped(error: RayTaskError) -> Exception:

@@ -159,7 +159,11 @@ def test_routing_is_that_of_the_replicated_engine():
     """Episodes come and go in random order; both send every request to the same replica."""
     from rlanything.cluster.engines import ReplicatedEngine
 
-    real, clock, rng = ReplicatedEngine("policy", [None] * 5, None, EngineConfig(), False), Clock(), random.Random(0)
+    real, clock, rng = (
+        ReplicatedEngine("policy", [None] * 5, None, EngineConfig(), False, 1.0),
+        Clock(),
+        random.Random(0),
+    )
     host = Host(clock, {"policy": [None] * 5}, [], FREE, 0)
     under_way, held = [], {}
     for _ in range(500):

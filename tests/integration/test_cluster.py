@@ -3,7 +3,10 @@
 import os
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -21,16 +24,23 @@ pytestmark = pytest.mark.integration
 SAMPLES = {"policy": policy_samples, "reward": reward_samples}
 
 
-@pytest.fixture(scope="module")
-def three_nodes():
-    """The address of a Ray cluster of three nodes, without accelerators."""
+@contextmanager
+def cluster_of_three() -> Iterator[Any]:
+    """A Ray cluster of three nodes, without accelerators."""
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 0})
     for _ in range(2):
         cluster.add_node(num_cpus=1, num_gpus=0)
-    yield cluster.address
+    yield cluster
     cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def three_nodes():
+    """Its address."""
+    with cluster_of_three() as cluster:
+        yield cluster.address
 
 
 def run(config: Config, folder: Path, address: str, script: str = "alfworld_rl.py") -> subprocess.CompletedProcess:
@@ -237,6 +247,20 @@ def test_a_replica_that_dies_too_often_ends_the_run(world, three_nodes, tmp_path
     said = process.communicate(timeout=500)[0]
     assert process.returncode == 1 and "Traceback" not in said, said
     assert "engine is dead" in said or "engine are dead" in said or "engine died" in said, said
+
+
+@pytest.mark.slow
+def test_a_node_that_is_lost_for_good_ends_the_run(world, tmp_path):
+    config = spread_config(world.games, world.model, tmp_path, "run")
+    config.experiment.total_step, config.cluster.restart_timeout_s = 1000, 5.0
+    config.cluster.num_learner = 1  # of node 0: a rank that dies ends the run at once
+    with cluster_of_three() as cluster:
+        process = begin(config, tmp_path, cluster.address)
+        wait_for(tmp_path / "run/checkpoints/step_000001/meta.json", process)
+        cluster.remove_node(next(iter(cluster.worker_nodes)))
+        said = process.communicate(timeout=200)[0]
+    assert process.returncode == 1 and "Traceback" not in said, said
+    assert "was not back within cluster.restart_timeout_s=5 s" in said, said
 
 
 @pytest.mark.slow
