@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import signal
 import sys
+import time
 from collections.abc import Callable
 from types import FrameType
 
@@ -14,6 +15,7 @@ from rich.markup import escape
 from rlanything.errors import ClearError
 from rlanything.versions import check_versions, installed
 
+REPEAT_S = 5.0  # a scheduler's SIGTERM may come twice: to all processes, and passed on by the launcher
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, a quota, a limit on files
 
 
@@ -23,12 +25,13 @@ def run_guarded(main: Callable[[], None], next_time: str = "goes on from the las
     `next_time` tells the user who stopped it what the same command will do.
     """
     console = Console(stderr=True, highlight=False)
-    terminated = False
+    terminated: float | None = None  # when
 
     def terminate(number: int, frame: FrameType | None) -> None:
         nonlocal terminated
-        terminated = True
-        signal.raise_signal(signal.SIGINT)  # which asyncio turns into a cancellation, wherever the process is
+        if terminated is None or time.monotonic() > terminated + REPEAT_S:
+            terminated = time.monotonic()
+            signal.raise_signal(signal.SIGINT)  # which asyncio turns into a cancellation while an event loop runs
 
     signal.signal(signal.SIGTERM, terminate)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job would start with it ignored
@@ -49,4 +52,4 @@ def run_guarded(main: Callable[[], None], next_time: str = "goes on from the las
         sys.exit(1)
     except KeyboardInterrupt:
         console.print(f"stopped; the same command {next_time}")
-        sys.exit(143 if terminated else 130)
+        sys.exit(130 if terminated is None else 143)

@@ -9,89 +9,29 @@ Neither ssh nor shell start-up files are used. It listens at the address that th
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from rlanything.cli import run_guarded
 from rlanything.cluster.membership import LaunchError, Membership, membership
 from rlanything.cluster.runtime import NODE_ENV
+from rlanything.cluster.status import StatusConnection, StatusServer
 
-JOIN_TIMEOUT_S = 600.0  # for node 0 to come up
 CLOSE_S = 15.0  # for Ray to end by itself
-RANK_BYTES = 4
+STOP_S = 60.0  # for the script to end by itself once it was told to
 POLL_S = 1.0
 PR_SET_PDEATHSIG = 1  # of prctl(2)
 LIBC = ctypes.CDLL(None)
 LOST = 1  # exit status of a node whose head or Ray process is gone
-
-
-class StatusServer:
-    """Node 0 tells the others the script's exit status, when there is one. `lost`: the node that left before that."""
-
-    def __init__(self, host: str, port: int, num_node: int) -> None:
-        self.num_node = num_node
-        try:
-            self._socket = socket.create_server((host, port))
-        except OSError as error:
-            raise LaunchError(
-                f"cannot listen at {host}:{port} ({error.strerror}): another run holds the port, or {host} is not this "
-                "node's address; choose another port (MLP_WORKER_0_PORT or MASTER_PORT)"
-            ) from error
-        self._nodes: list[socket.socket] = []
-        self.lost: int | None = None
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        with suppress(OSError):  # closed
-            while True:
-                node = self._socket.accept()[0]
-                self._nodes.append(node)
-                threading.Thread(target=self._watch, args=(node,), daemon=True).start()
-
-    def _watch(self, node: socket.socket) -> None:
-        """A node says its rank, and then nothing more: what comes next is its end. Who says no rank is no node."""
-        with suppress(OSError):  # closed by `tell`
-            rank = int.from_bytes(node.recv(RANK_BYTES))
-            if not 0 < rank < self.num_node:
-                return
-            with suppress(ConnectionError):
-                node.recv(1)
-            if self.lost is None:
-                self.lost = rank
-
-    def tell(self, status: int) -> None:
-        """Send the exit status and end."""
-        self._socket.close()
-        for node in self._nodes:
-            with suppress(OSError):
-                node.sendall(bytes([status & 0xFF]))
-                node.close()
-
-
-def wait_for_head(me: Membership, timeout_s: float = JOIN_TIMEOUT_S) -> socket.socket:
-    """A connection to node 0, over which its exit status will come. Raises LaunchError where none answers."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        try:
-            connection = socket.create_connection((me.host, me.port + 1), timeout=5)
-            connection.sendall(me.rank.to_bytes(RANK_BYTES))
-            return connection
-        except OSError as error:
-            if time.monotonic() > deadline:
-                raise LaunchError(
-                    f"node 0 does not answer at {me.host}:{me.port + 1} after {timeout_s:g} s ({error}); is its job "
-                    "running, and the port open?"
-                ) from error
-            time.sleep(1)
 
 
 def start_ray(me: Membership, address: str, log: Path) -> subprocess.Popen[bytes]:
@@ -136,55 +76,74 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 def run_head(me: Membership, command: list[str], log: Path) -> int:
     """Ray's head, the script, and its exit status for all. Raises LaunchError where another node left."""
     if me.num_node == 1:
-        return _run_script(command, dict(os.environ), lambda: None)
+        return _run_script(command, dict(os.environ), lambda: False)
     server = StatusServer(me.host, me.port + 1, me.num_node)
     status = LOST
     ray = start_ray(me, me.host, log)
     try:
-        status = _run_script(command, node_env() | {"RAY_ADDRESS": f"{me.host}:{me.port}"}, lambda: server.lost)
+        env = node_env() | {"RAY_ADDRESS": f"{me.host}:{me.port}"}
+        status = _run_script(command, env, lambda: server.stopped or server.lost is not None)
+        if server.lost is not None and not server.stopped and status != 0:
+            status = LOST
+            raise LaunchError(
+                f"node {server.lost} is gone: its machine, its job or its Ray; what it said is in its own output"
+            )
     finally:
-        lost = server.lost
-        server.tell(status if lost is None else LOST)
+        server.tell(status)
         stop(ray)
-    if lost is not None:
-        raise LaunchError(f"node {lost} is gone: its machine, its job or its Ray; what it said is in its own output")
     return status
 
 
 def run_worker(me: Membership, log: Path) -> int:
-    """Join Ray and wait for node 0's exit status."""
-    connection = wait_for_head(me)
-    ray = start_ray(me, connection.getsockname()[0], log)
-    try:
-        told = _told_or_dead(connection, ray)
-    finally:
-        stop(ray)
-    if told is None:
-        raise LaunchError(f"node {me.rank}: node 0 or this node's Ray is gone; see {log}")
-    return told
-
-
-def _told_or_dead(connection: socket.socket, ray: subprocess.Popen[bytes]) -> int | None:
-    connection.settimeout(POLL_S)
-    while ray.poll() is None:
-        with suppress(TimeoutError):
-            said = connection.recv(1)
-            return said[0] if said else None
-    return None
-
-
-def _run_script(command: list[str], env: dict[str, str], lost: Callable[[], int | None]) -> int:
-    """Run the script to its end, or stop it where a node is lost; SIGTERM is passed on, Ctrl-C reaches it by itself."""
-    script = subprocess.Popen([sys.executable, *command], env=env, preexec_fn=_end_with_parent)
-    signal.signal(signal.SIGINT, lambda *_: None)
-    signal.signal(signal.SIGTERM, lambda *_: script.terminate())
+    """Join Ray and wait for node 0's exit status; where this node is told to stop, node 0 stops the job."""
+    connection = StatusConnection(me)
     stopped = False
+
+    def ask_to_stop(*_: Any) -> None:
+        nonlocal stopped
+        stopped = True
+        connection.say_stop()
+
+    signal.signal(signal.SIGINT, ask_to_stop)
+    signal.signal(signal.SIGTERM, ask_to_stop)
+    ray = start_ray(me, connection.address, log)
+    try:
+        with suppress(OSError):  # node 0 is gone
+            while ray.poll() is None or stopped:  # where all were told to stop, Ray may end before node 0 tells
+                status = connection.told(POLL_S)
+                if status is not None:
+                    return status
+    finally:
+        connection.close()
+        stop(ray)
+    raise LaunchError(f"node {me.rank}: node 0 or this node's Ray is gone; see {log}")
+
+
+def _run_script(command: list[str], env: dict[str, str], must_stop: Callable[[], bool]) -> int:
+    """Run the script to its end, or stop it; the first signal to stop is passed on, wherever it comes from."""
+    script = subprocess.Popen(
+        [sys.executable, *command],
+        env=env,
+        preexec_fn=_end_with_parent,
+        process_group=0,  # a terminal's Ctrl-C comes here, and reaches the script once
+    )
+    deadline = math.inf
+
+    def end(number: int, *_: Any) -> None:
+        nonlocal deadline
+        if deadline == math.inf:
+            deadline = time.monotonic() + STOP_S
+            script.send_signal(number)
+
+    signal.signal(signal.SIGINT, end)
+    signal.signal(signal.SIGTERM, end)
     while script.poll() is None:
         with suppress(subprocess.TimeoutExpired):
             script.wait(POLL_S)
-        if lost() is not None and not stopped:
-            stopped = True
-            script.terminate()
+        if must_stop():
+            end(signal.SIGTERM)
+        if time.monotonic() > deadline:
+            script.kill()
     return script.returncode if script.returncode >= 0 else 128 - script.returncode
 
 

@@ -1,22 +1,26 @@
 """The same command on every node: one head, the others join, and all end with the script's exit status."""
 
 import os
+import shutil
+import signal
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
-from rlanything.cluster.launch import StatusServer, wait_for_head
 from rlanything.cluster.membership import LaunchError, Membership
+from rlanything.cluster.status import StatusConnection, StatusServer
 
 pytestmark = pytest.mark.integration
 JOIN = """
-import os, sys, time, ray
+import os, signal, sys, time, ray
 ray.init(os.environ["RAY_ADDRESS"], logging_level="ERROR")
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 while sum(n["Alive"] for n in ray.nodes()) < 3:
     time.sleep(0.2)
 print("three nodes", flush=True)
@@ -70,10 +74,53 @@ def test_a_node_that_is_killed_ends_the_others_and_leaves_nothing_behind(tmp_pat
     said = [node.communicate(timeout=60)[0] for node in nodes]
     assert [node.returncode for node in nodes] == [-9 if rank == killed else 1 for rank in range(3)], said
     assert ("node 2 is gone" if killed else "node 0 or this node's Ray is gone") in "".join(said)
+    assert_nobody_works_in(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("told", [(0,), (2,), (0, 1, 2)])
+def test_sigterm_to_any_node_stops_the_job_in_order(tmp_path, told):
+    nodes = launch(tmp_path, JOIN + "time.sleep(600)")
+    assert nodes[0].stdout.readline() == "three nodes\n"
+    for rank in reversed(told):
+        nodes[rank].terminate()
+    said = [node.communicate(timeout=60)[0] for node in nodes]
+    assert [node.returncode for node in nodes] == [143, 143, 143] and "".join(said) == "", said
+    assert_nobody_works_in(tmp_path)
+
+
+@pytest.mark.slow
+def test_sigterm_to_the_simulation_stops_its_nodes(tmp_path):
+    (tmp_path / "script.py").write_text(JOIN + "time.sleep(600)")
+    shutil.copytree(Path(__file__).parents[2] / "scripts", tmp_path / "scripts")
+    env = os.environ | {"PORT": str(free_port()), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    simulation = subprocess.Popen(
+        [tmp_path / "scripts/simulate_nodes.sh", "3", "script.py"], env=env, stdout=subprocess.PIPE, text=True
+    )
+    assert simulation.stdout.readline() == "three nodes\n"
+    simulation.terminate()
+    simulation.communicate(timeout=60)
+    assert simulation.returncode == 143
+    assert_nobody_works_in(tmp_path)
+
+
+def assert_nobody_works_in(folder: Path) -> None:
+    """Wait for the last process whose working folder it is."""
     deadline = time.monotonic() + 30
-    while alive := [p for p in psutil.process_iter(["cwd", "cmdline"]) if p.info["cwd"] == str(tmp_path)]:
+    while alive := [p for p in psutil.process_iter(["cwd", "cmdline"]) if p.info["cwd"] == str(folder)]:
         assert time.monotonic() < deadline, [p.info["cmdline"] for p in alive]
         time.sleep(0.5)
+
+
+def test_a_script_that_does_not_stop_is_killed():
+    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+    code = (
+        "import os, sys, time\n"
+        "from rlanything.cluster import launch\n"
+        "launch.STOP_S, begun = 1.0, time.monotonic()\n"
+        f"sys.exit(launch._run_script(['-c', {deaf!r}], dict(os.environ), lambda: time.monotonic() > begun + 3))\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 128 + signal.SIGKILL
 
 
 def test_a_port_in_use_is_named():
@@ -83,24 +130,41 @@ def test_a_port_in_use_is_named():
             StatusServer("127.0.0.1", port, 3)
 
 
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for it."""
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def test_a_node_that_leaves_is_noticed_and_a_stranger_is_not():
     port = free_port()
     server = StatusServer("127.0.0.1", port + 1, 3)
     with socket.create_connection(("127.0.0.1", port + 1)) as stranger:
         stranger.sendall(b"GET / HTTP/1.1")
-    node = wait_for_head(Membership(2, 3, "127.0.0.1", port), timeout_s=5)
-    time.sleep(0.5)
-    assert server.lost is None
+    node = StatusConnection(Membership(2, 3, "127.0.0.1", port), timeout_s=5)
+    assert node.told(0.5) is None and server.lost is None
     node.close()
-    deadline = time.monotonic() + 10
-    while server.lost is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    assert server.lost == 2
+    until(lambda: server.lost == 2)
+    assert not server.stopped
     server.tell(1)
+
+
+def test_a_node_that_was_told_to_stop_says_so_and_hears_how_the_job_ended():
+    port = free_port()
+    server = StatusServer("127.0.0.1", port + 1, 3)
+    node = StatusConnection(Membership(1, 3, "127.0.0.1", port), timeout_s=5)
+    node.say_stop()
+    until(lambda: server.stopped)
+    assert server.lost is None
+    server.tell(143)
+    assert node.told(5) == 143
+    with pytest.raises(OSError, match="closed"):
+        node.told(5)
 
 
 def test_a_head_that_nobody_started_is_named():
     port = free_port()
     with pytest.raises(LaunchError, match=f"node 0 does not answer at 127.0.0.1:{port + 1}"):
-        wait_for_head(Membership(1, 2, "127.0.0.1", port), timeout_s=0.5)
+        StatusConnection(Membership(1, 2, "127.0.0.1", port), timeout_s=0.5)

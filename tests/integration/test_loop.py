@@ -178,7 +178,9 @@ def test_sigterm_to_the_group_ends_a_phase_without_an_event_loop_at_once(world, 
     code = (
         "import pathlib, sys, time\n"
         "from rlanything.loop import Loop\n"
-        f"def slow(self, *args, **kwargs):\n    pathlib.Path({str(tmp_path / 'there')!r}).touch()\n    time.sleep(600)\n"
+        "def slow(self, *args, **kwargs):\n"
+        f"    pathlib.Path({str(tmp_path / 'there')!r}).touch()\n"
+        "    time.sleep(600)\n"
         f"Loop.{phase} = slow\n"
         "sys.argv = sys.argv[1:]\n"
         "exec(open(sys.argv[0]).read())\n"

@@ -1,0 +1,110 @@
+"""How the nodes of a job learn of each other's end: by a connection that each has to node 0."""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+import time
+from contextlib import suppress
+
+from rlanything.cluster.membership import LaunchError, Membership
+
+JOIN_TIMEOUT_S = 600.0  # for node 0 to come up
+RANK_BYTES = 4
+STOP = b"s"  # a node was told to stop: so is the job
+# Without these a connection never learns that the network hangs or that the other machine lost its power: see tcp(7).
+KEEPALIVE = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3, socket.TCP_USER_TIMEOUT: 60_000}
+
+
+class StatusServer:
+    """Node 0's end: it tells the others the script's exit status, when there is one.
+
+    `lost` is the first node that left before that; `stopped` says whether a node was told to stop.
+    """
+
+    def __init__(self, host: str, port: int, num_node: int) -> None:
+        self.num_node = num_node
+        try:
+            self._socket = socket.create_server((host, port))
+        except OSError as error:
+            raise LaunchError(
+                f"cannot listen at {host}:{port} ({error.strerror}): another run holds the port, or {host} is not this "
+                "node's address; choose another port (MLP_WORKER_0_PORT or MASTER_PORT)"
+            ) from error
+        self._nodes: list[socket.socket] = []
+        self.lost: int | None = None
+        self.stopped = False
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):  # closed
+            while True:
+                node = self._socket.accept()[0]
+                _keep_alive(node)
+                self._nodes.append(node)
+                threading.Thread(target=self._watch, args=(node,), daemon=True).start()
+
+    def _watch(self, node: socket.socket) -> None:
+        """A node says its rank, and then only that it was told to stop. Who says no rank is no node."""
+        rank = 0
+        with suppress(OSError):  # the connection broke
+            rank = int.from_bytes(node.recv(RANK_BYTES))
+            while 0 < rank < self.num_node and node.recv(1) == STOP:
+                self.stopped = True
+        if 0 < rank < self.num_node and self.lost is None:
+            self.lost = rank
+
+    def tell(self, status: int) -> None:
+        """Send the exit status and end."""
+        self._socket.close()
+        for node in self._nodes:
+            with suppress(OSError):
+                node.sendall(bytes([status & 0xFF]))
+                node.shutdown(socket.SHUT_RDWR)  # `_watch` is in a call that `close` alone would not end
+                node.close()
+
+
+class StatusConnection:
+    """Another node's end. Raises LaunchError where no node 0 answers."""
+
+    def __init__(self, me: Membership, timeout_s: float = JOIN_TIMEOUT_S) -> None:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                self._socket = socket.create_connection((me.host, me.port + 1), timeout=5)
+                break
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    raise LaunchError(
+                        f"node 0 does not answer at {me.host}:{me.port + 1} after {timeout_s:g} s ({error}); is its "
+                        "job running, and the port open?"
+                    ) from error
+                time.sleep(1)
+        _keep_alive(self._socket)
+        self._socket.sendall(me.rank.to_bytes(RANK_BYTES))
+        self.address: str = self._socket.getsockname()[0]  # of this node, as node 0 sees it
+
+    def say_stop(self) -> None:
+        """This node was told to stop."""
+        with suppress(OSError):  # node 0 is gone: `told` says so
+            self._socket.send(STOP)
+
+    def told(self, wait_s: float) -> int | None:
+        """The exit status that node 0 tells; None where it told none within `wait_s`. Raises OSError: it is gone."""
+        if not select.select([self._socket], [], [], wait_s)[0]:
+            return None
+        said = self._socket.recv(1)
+        if not said:
+            raise ConnectionResetError("node 0 closed the connection")
+        return said[0]
+
+    def close(self) -> None:
+        """Leave."""
+        self._socket.close()
+
+
+def _keep_alive(connection: socket.socket) -> None:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in KEEPALIVE.items():
+        connection.setsockopt(socket.IPPROTO_TCP, option, value)
