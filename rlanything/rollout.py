@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import time
 from collections.abc import Callable
 
@@ -16,6 +17,8 @@ from rlanything.config import RolloutConfig
 from rlanything.domains.base import Domain, Env, Observation, SandboxFailure, Step, TaskError
 from rlanything.engines.base import EngineError, PromptTooLong, SamplingParams
 from rlanything.types import Group, Status, Task, Trajectory, Turn
+
+logger = logging.getLogger(__name__)
 
 OnTurn = Callable[[Task, Trajectory, int], None]
 
@@ -94,9 +97,18 @@ async def run_episode(
         trajectory.error = f"{type(error).__name__}: {error}"
     finally:
         if env is not None:
-            await env.close()
+            await _close(env, trajectory, config.env_timeout_s)
     trajectory.seconds = time.perf_counter() - started
     return trajectory
+
+
+async def _close(env: Env, trajectory: Trajectory, timeout_s: float) -> None:
+    """The episode is over: an environment that cannot end is told of, and changes nothing."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            await env.close()
+    except Exception as error:  # third-party code, as above
+        logger.warning("an environment of task %s could not be closed: %r", trajectory.task_id, error)
 
 
 async def _play(

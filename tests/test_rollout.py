@@ -118,7 +118,7 @@ class BrokenEnv:
         self.steps += 1
         if self.steps == 2 and self.fault == "raises":
             raise OSError("the simulator is gone")
-        if self.steps == 2:
+        if self.steps == 2 and self.fault == "hangs":
             await asyncio.sleep(60)
         return Observation("Nothing happens.", invalid=True)
 
@@ -136,6 +136,22 @@ def test_a_broken_environment_is_retried_then_a_counted_failure(domain, model, m
     assert diagnostics([group])["retries"] == 1
     assert len(made) == 2 and all(env.closed for env in made)
     assert group.valid == []
+
+
+@pytest.mark.parametrize("fault", ["raises", "hangs"])
+def test_an_environment_that_cannot_be_closed_is_told_of_and_its_episode_counts(
+    domain, model, monkeypatch, caplog, fault
+):
+    class Unclosed(BrokenEnv):
+        async def close(self):
+            if fault == "raises":
+                raise OSError("no such machine")
+            await asyncio.sleep(60)
+
+    monkeypatch.setattr(domain, "make_env", lambda task: Unclosed("", []))
+    [trajectory] = play(domain, model, SHORT, num=1).valid
+    assert trajectory.status is Status.TRUNCATED and trajectory.retries == 0
+    assert f"an environment of task {trajectory.task_id} could not be closed" in caplog.text
 
 
 def test_an_episode_that_is_cancelled_as_its_environment_answers_ends(domain, model, monkeypatch):

@@ -39,7 +39,8 @@ def save(root: Path, step: int, learners: Mapping[str, Saveable], state: dict[st
     """
     final, temporary = root / f"step_{step:06d}", root / f".step_{step:06d}.tmp"
     with writing(final, temporary):
-        shutil.rmtree(temporary, ignore_errors=True)
+        for left in root.glob(".step_*.tmp"):  # by a process that was killed
+            shutil.rmtree(left, ignore_errors=True)
         temporary.mkdir(parents=True)
         for name, learner in learners.items():
             learner.save(temporary / name)

@@ -65,17 +65,21 @@ def serve(fd: int) -> None:
     gc.freeze()  # a collection in a child would copy every page
     prepare()
     send(connection, {"error": ""})
-    while (request := receive(connection)) is not None:
-        header, files = request
-        try:
-            outcome = _execute(files, Limits(**header), desk, refused)
-        except OSError as error:  # no process or memory to be had: not the program's fault
-            outcome = {"verdict": Verdict.SANDBOX_ERROR, "detail": str(error)}
-        finally:
-            for file in files:
-                os.close(file)
-        send(connection, outcome)
-    desk.remove()
+    try:
+        while (request := receive(connection)) is not None:
+            header, files = request
+            try:
+                outcome = _execute(files, Limits(**header), desk, refused)
+            except OSError as error:  # no process or memory to be had: not the program's fault
+                outcome = {"verdict": Verdict.SANDBOX_ERROR, "detail": str(error)}
+            finally:
+                for file in files:
+                    os.close(file)
+            send(connection, outcome)
+    except BrokenPipeError:  # the other side was killed meanwhile
+        return
+    finally:
+        desk.remove()
 
 
 class Desk:

@@ -6,6 +6,7 @@ Every verdict is right, nothing of the host is read or changed, and the next pro
 import asyncio
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -442,3 +443,25 @@ def test_without_isolation_limits_still_hold():
         daemon = "import os, time\nif not os.fork():\n    os.setsid()\n    os.fork()\n    time.sleep(600)"
         assert execute(own, daemon).verdict is OK and strangers() == before
         assert execute(own, ATTACKS["kills_its_group"].source).verdict is RUNTIME
+
+
+def test_without_isolation_no_folder_is_left_where_the_caller_is_killed_meanwhile(tmp_path):
+    before = set(Path("/tmp").glob("sandbox_*"))
+    program = f"import time\nopen({str(tmp_path / 'there')!r}, 'w')\ntime.sleep(3)"
+    caller = (
+        "import asyncio, os, signal, threading\n"
+        "from pathlib import Path\n"
+        "from rlanything.sandbox.pool import Sandbox\n"
+        "from rlanything.sandbox.protocol import Limits\n"
+        "own = Sandbox(1, allow_unisolated=True)\n"
+        "own.isolated = False\n"
+        "own._idle.get().close()\n"
+        "own._idle.put(None)\n"
+        f"program = {program.encode()!r}\n"
+        "threading.Thread(target=lambda: asyncio.run(own.run(program, b'', Limits(wall_s=10.0)))).start()\n"
+        f"while not Path({str(tmp_path / 'there')!r}).exists(): pass\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", caller], capture_output=True, text=True, timeout=60, check=False)
+    assert killed.returncode == -signal.SIGKILL and not killed.stderr, killed.stderr
+    assert set(Path("/tmp").glob("sandbox_*")) == before  # its standard error is the runner's, which has ended too

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 from rlanything.domains.alfworld.model import Game
 from rlanything.domains.alfworld.progress import Progress
 from rlanything.domains.alfworld.simulator import NOTHING_HAPPENS, Episode
 from rlanything.domains.base import Observation
 from rlanything.errors import ClearError
+
+T = TypeVar("T")
 
 # Fast Downward's translator keeps module globals: one game is loaded or stepped at a time.
 _lock = threading.Lock()
@@ -74,6 +77,21 @@ class TextWorldEpisode:
         return str(state["feedback"])
 
 
+async def _in_thread(function: Callable[..., T], *args: Any) -> T:
+    """As asyncio.to_thread, but whoever ends does not wait for the thread to end, which may hang in TextWorld."""
+    called: Future[T] = Future()
+    called.set_running_or_notify_cancel()  # what it comes to is delivered, whether or not somebody still waits
+
+    def call() -> None:
+        try:
+            called.set_result(function(*args))
+        except BaseException as error:
+            called.set_exception(error)
+
+    threading.Thread(target=call, daemon=True).start()
+    return await asyncio.wrap_future(called)
+
+
 class TextWorldEnv:
     """A TextWorld episode as the loop sees it; steps run in a thread, so other episodes go on meanwhile.
 
@@ -89,8 +107,8 @@ class TextWorldEnv:
     async def reset(self) -> Observation:
         """Start anew. Raises TextWorldMissing."""
         if self._episode is None:
-            self._episode = await asyncio.to_thread(TextWorldEpisode, self._data)
-        text = await asyncio.to_thread(self._episode.reset)
+            self._episode = await _in_thread(TextWorldEpisode, self._data)
+        text = await _in_thread(self._episode.reset)
         self._equal = self._shadow.reset() == text
         self._progress = Progress(self._shadow)
         return Observation(text, tuple(self._episode.admissible))
@@ -100,7 +118,7 @@ class TextWorldEnv:
         if self._episode is None:
             raise RuntimeError("TextWorldEnv.step before reset: call reset first")
         command = action or ""
-        text, won = await asyncio.to_thread(self._episode.step, command)
+        text, won = await _in_thread(self._episode.step, command)
         shadow_text, _ = self._shadow.step(command)
         label, _ = self._progress.step(command, shadow_text)
         self._equal = self._equal and shadow_text == text

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -149,6 +150,20 @@ def test_textworld_backend_gives_the_loop_the_same_observations_and_labels(fast)
     theirs = asyncio.run(observations(TextWorldEnv(data, game)))
     assert theirs == asyncio.run(observations(SimulatorEnv(game)))
     assert theirs[-1].success and theirs[-1].label == 1 and theirs[1].invalid
+
+
+def test_a_call_that_hangs_keeps_neither_the_event_loop_nor_the_process():
+    code = (
+        "import asyncio, time\n"
+        "from rlanything.domains.alfworld.backend_textworld import _in_thread\n"
+        "async def main():\n"
+        "    assert await _in_thread(abs, -1) == 1\n"
+        "    async with asyncio.timeout(0.1):\n"
+        "        await _in_thread(time.sleep, 600)\n"
+        "asyncio.run(main())\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.stderr.splitlines()[-1] == "TimeoutError", ended.stderr
 
 
 def test_missing_package_is_named_with_what_to_install(monkeypatch):
