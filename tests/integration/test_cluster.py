@@ -225,6 +225,22 @@ def test_a_learner_rank_that_dies_ends_the_run_with_one_message_and_it_resumes(w
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_sigterm_ends_a_run_whose_learner_rank_hangs(world, three_nodes, tmp_path, staleness):
+    config = ahead_config(world, tmp_path, "run")
+    config.experiment.total_step, config.rollout.max_staleness = 1000, staleness
+    process = begin(config, tmp_path, three_nodes)
+    ranks = actors("LearnerRank", tmp_path / "run/checkpoints/step_000001/meta.json", process)
+    ranks[0].suspend()
+    time.sleep(20)  # by now the loop waits for it, in an update or elsewhere
+    process.terminate()
+    said = process.communicate(timeout=60)[0]
+    assert process.returncode == 143 and "stopped; the same command goes on" in said, said
+    assert "Traceback" not in said and "never retrieved" not in said, said
+    assert not psutil.wait_procs(ranks, timeout=60)[1]
+
+
+@pytest.mark.slow
 def test_a_host_that_an_environment_blocks_is_started_anew(world, three_nodes, tmp_path):
     config = spread_config(world.games, world.model, tmp_path, "run")
     config.experiment.total_step, config.rollout.env_timeout_s = 3, 5.0
