@@ -68,6 +68,7 @@ POSITIVE = (
     "training.{learner}.lora_alpha",
     "evaluation.num_rollout",
     "cluster.join_timeout_s",
+    "cluster.rank_timeout_s",
     "cluster.restart_timeout_s",
 )
 NOT_NEGATIVE = (

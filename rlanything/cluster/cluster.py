@@ -48,8 +48,9 @@ class Cluster:
     def learner(self, role: str, total_update: int, temperature: float) -> RemoteLearner:
         """A role's learner on all ranks."""
         if self._learners is None:
-            log = self.folder.logs.absolute() / "learners.log"
-            self._learners = LearnerGroup(self.runtime, self.placement.learners, log, self.placement.shares_devices)
+            log, timeout_s = self.folder.logs.absolute() / "learners.log", self.config.cluster.rank_timeout_s
+            slots, shares_devices = self.placement.learners, self.placement.shares_devices
+            self._learners = LearnerGroup(self.runtime, slots, log, shares_devices, timeout_s)
         model, training = getattr(self.config.model, role), getattr(self.config.training, role)
         seed = self.config.experiment.seed
         straight = broadcasts(self.config, self.placement, role)

@@ -12,12 +12,14 @@ from typing import Any
 
 import ray
 import torch
+import torch.distributed as dist
 
 from rlanything.broadcast import Line, Meeting
 from rlanything.cluster.placement import Slot
 from rlanything.cluster.runtime import Runtime, result, use_interface
 from rlanything.cluster.weights import StagedWeights, stage
 from rlanything.config import LearnerConfig, ModelConfig
+from rlanything.errors import LearnerError
 from rlanything.types import Sample
 
 logger = logging.getLogger(__name__)
@@ -26,7 +28,8 @@ logger = logging.getLogger(__name__)
 class LearnerRank:
     """A Ray actor: one rank of every learner. All ranks are called alike, in the same order."""
 
-    def __init__(self, rank: int, world: int, log_path: Path, shares_device: bool) -> None:
+    def __init__(self, rank: int, world: int, log_path: Path, shares_device: bool, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
         self.rank, self.world, self.log_path = rank, world, log_path.with_stem(f"{log_path.stem}_{rank}")
         self.shares_device = shares_device
         self.learners: dict[str, Any] = {}
@@ -51,7 +54,8 @@ class LearnerRank:
         from rlanything.learner.distributed import start_deepspeed
 
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-        start_deepspeed(self.log_path)
+        with self._together():
+            start_deepspeed(self.log_path, self.timeout_s)
 
     def load_model(
         self, role: str, model: ModelConfig, config: LearnerConfig, total_update: int, temperature: float, seed: int
@@ -59,7 +63,8 @@ class LearnerRank:
         """Make this rank's part of a learner."""
         from rlanything.learner.deepspeed import Learner
 
-        self.learners[role] = Learner(model, config, total_update, temperature, seed, self.log_path)
+        with self._together():
+            self.learners[role] = Learner(model, config, total_update, temperature, seed, self.log_path)
         if self.shares_device:
             self.learners[role].offload()
 
@@ -94,18 +99,35 @@ class LearnerRank:
         if self.shares_device:
             learner.reload()
         try:
-            yield learner
+            with self._together():
+                yield learner
         finally:
             if self.shares_device:
                 learner.offload()
+
+    @contextmanager
+    def _together(self) -> Iterator[None]:
+        """Raises LearnerError where another rank does not take part. NCCL's watchdog ends the process instead."""
+        try:
+            yield
+        except RuntimeError as error:
+            if isinstance(error, dist.DistError) or "gloo" in str(error):  # gloo has no kind of its own
+                raise LearnerError(
+                    f"learner rank {self.rank} lost another one, or waited more than cluster.rank_timeout_s="
+                    f"{self.timeout_s:g} s for it ({error}); the ranks' logs are in the run's logs folder; the same "
+                    "command goes on from the last checkpoint"
+                ) from error
+            raise
 
 
 class LearnerGroup:
     """All ranks."""
 
-    def __init__(self, runtime: Runtime, slots: Sequence[Slot], log_path: Path, shares_device: bool) -> None:
+    def __init__(
+        self, runtime: Runtime, slots: Sequence[Slot], log_path: Path, shares_device: bool, timeout_s: float
+    ) -> None:
         self.ranks = [
-            runtime.start(LearnerRank, slot, rank, len(slots), log_path, shares_device)
+            runtime.start(LearnerRank, slot, rank, len(slots), log_path, shares_device, timeout_s)
             for rank, slot in enumerate(slots)
         ]
         self.call("join", *self.place())

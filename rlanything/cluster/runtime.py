@@ -167,23 +167,43 @@ def use_interface(address: str) -> None:
 
 
 def result(references: list[ray.ObjectRef], who: str) -> list[Any]:
-    """What remote calls returned, in order; the first that raises is raised here as it was raised there, at once.
+    """What remote calls returned, in order; the first that raises is raised here as it was raised there, while others
+    are still under way, but for one that raised because another process died.
 
     Raises RunError where a process died.
     """
     pending = list(references)
-    while pending:
-        done, pending = ray.wait(pending, num_returns=1)
-        try:
+    try:
+        while pending:
+            done, pending = ray.wait(pending, num_returns=1)
             ray.get(done)
-        except RayTaskError as error:
+    except RayTaskError as error:
+        if (lost := _lost(pending)) is None:
             raise unwrapped(error) from None
-        except ACTOR_LOST as error:
-            raise RunError(
-                f"{who} died: {cause(error)}; its log is in the run's logs folder; the same command goes on from the "
-                "last checkpoint"
-            ) from error
+        raise _died(who, lost) from lost
+    except ACTOR_LOST as error:
+        raise _died(who, error) from error
     return ray.get(references)
+
+
+def _lost(references: list[ray.ObjectRef]) -> RayActorError | None:
+    """Why a process of these calls died, if one did in the last moment."""
+    done, _ = ray.wait(references, num_returns=len(references), timeout=WAIT_S) if references else ([], [])
+    for reference in done:
+        try:
+            ray.get(reference)
+        except ACTOR_LOST as error:
+            return error
+        except RayTaskError:  # another of those that the first one's end broke
+            continue
+    return None
+
+
+def _died(who: str, error: RayActorError) -> RunError:
+    return RunError(
+        f"{who} died: {cause(error)}; its log is in the run's logs folder; the same command goes on from the last "
+        "checkpoint"
+    )
 
 
 class Patience:

@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,11 +17,12 @@ import torch.distributed as dist
 from rlanything.config import LearnerConfig
 
 
-def start_deepspeed(log_path: Path | None) -> ModuleType:
+def start_deepspeed(log_path: Path | None, timeout_s: float = 1800.0) -> ModuleType:
     """Import and start DeepSpeed; the process's log of it goes to `log_path`, nowhere where None, from here on.
 
     One process needs no rendezvous: its group lives in an in-process store, so no port is opened. Where a launcher
-    has set WORLD_SIZE > 1, its RANK, LOCAL_RANK, MASTER_ADDR and MASTER_PORT are used.
+    has set WORLD_SIZE > 1, its RANK, LOCAL_RANK, MASTER_ADDR and MASTER_PORT are used, and a rank waits `timeout_s` for
+    the others.
     """
     # Before the import: DeepSpeed probes for accelerators and warns on stdout where it finds none.
     os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
@@ -39,7 +41,7 @@ def start_deepspeed(log_path: Path | None) -> ModuleType:
         if int(os.environ.get("WORLD_SIZE", "1")) == 1:
             dist.init_process_group(store=dist.HashStore(), rank=0, world_size=1)
         else:
-            dist.init_process_group()
+            dist.init_process_group(timeout=timedelta(seconds=timeout_s))
     deepspeed.init_distributed(auto_mpi_discovery=False, verbose=False)
     return deepspeed
 

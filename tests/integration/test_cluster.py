@@ -241,6 +241,19 @@ def test_sigterm_ends_a_run_whose_learner_rank_hangs(world, three_nodes, tmp_pat
 
 
 @pytest.mark.slow
+def test_a_learner_rank_that_hangs_ends_the_run_with_one_message(world, three_nodes, tmp_path):
+    config = spread_config(world.games, world.model, tmp_path, "run")
+    config.experiment.total_step, config.cluster.rank_timeout_s = 1000, 15.0
+    process = begin(config, tmp_path, three_nodes)
+    ranks = actors("LearnerRank", tmp_path / "run/checkpoints/step_000001/meta.json", process)
+    ranks[0].suspend()
+    said = process.communicate(timeout=120)[0]
+    assert process.returncode == 1 and "Traceback" not in said, said
+    assert "waited more than cluster.rank_timeout_s=15 s" in said, said
+    assert not psutil.wait_procs(ranks, timeout=60)[1]
+
+
+@pytest.mark.slow
 def test_a_host_that_an_environment_blocks_is_started_anew(world, three_nodes, tmp_path):
     config = spread_config(world.games, world.model, tmp_path, "run")
     config.experiment.total_step, config.rollout.env_timeout_s = 3, 5.0
