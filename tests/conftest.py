@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,3 +23,12 @@ def world(tmp_path_factory) -> World:
     from make_tiny_models import make_small_world
 
     return World(*make_small_world(tmp_path_factory.mktemp("world")))
+
+
+@pytest.fixture(scope="session")
+def forked(tmp_path_factory):
+    """Runs of entry points in processes of their own, where the start of Python is not what is tested."""
+    from forked_runs import ForkedRuns
+
+    with closing(ForkedRuns(tmp_path_factory.mktemp("forked"))) as runs:
+        yield runs

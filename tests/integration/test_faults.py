@@ -1,12 +1,7 @@
 """What goes wrong in a real run: one clear message, exit code 1, nothing lost, no process left, and the run goes on."""
 
-import os
-import resource
 import shutil
-import signal
 import subprocess
-import sys
-import time
 
 import pytest
 from runs_helpers import command, small_config
@@ -28,25 +23,14 @@ def started(world, tmp_path):
     return config
 
 
-def run_broken(config, folder, breakage: str, limit=lambda: None, overrides=()) -> subprocess.CompletedProcess:
+@pytest.fixture
+def run_broken(forked, tmp_path):
     """A run in a process of its own, with `breakage` executed before it starts."""
-    code = f"import sys\nsys.argv = sys.argv[1:]\n{breakage}\nexec(open(sys.argv[0]).read())\n"
-    line = [*command(config, folder), *overrides]
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, *line[1:]],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=limit,
-        start_new_session=True,
-    )
-    out, err = process.communicate(timeout=180)
-    with pytest.raises(ProcessLookupError):  # nobody of its group is left
-        deadline = time.monotonic() + 10
-        while time.monotonic() < deadline:
-            os.killpg(process.pid, 0)
-            time.sleep(0.1)
-    return subprocess.CompletedProcess(line, process.returncode, out, err)
+
+    def run(config, breakage: str = "", overrides=()) -> subprocess.CompletedProcess:
+        return forked.run([*command(config, tmp_path)[1:], *overrides], breakage)
+
+    return run
 
 
 def assert_clear(result: subprocess.CompletedProcess, *words: str) -> None:
@@ -55,13 +39,16 @@ def assert_clear(result: subprocess.CompletedProcess, *words: str) -> None:
     assert "Traceback" not in result.stderr
 
 
-def test_a_full_disk_while_saving_keeps_the_last_checkpoint_and_the_run_goes_on(started, tmp_path):
-    def limit():
-        # No file may grow beyond 300 kB, so models (800 kB) cannot be written: like a quota that runs out.
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+# No file may grow beyond 300 kB, so models (800 kB) cannot be written: like a quota that runs out.
+FULL_DISK = """
+import resource, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+"""
 
-    result = run_broken(started, tmp_path, "", limit)
+
+def test_a_full_disk_while_saving_keeps_the_last_checkpoint_and_the_run_goes_on(started, tmp_path, run_broken):
+    result = run_broken(started, FULL_DISK)
     assert_clear(result, "step_000002: could not be written", "run the same command again")
     root = tmp_path / "run/checkpoints"
     assert checkpoint.latest(root).name == "step_000001" and not list(root.glob(".*"))
@@ -71,21 +58,21 @@ def test_a_full_disk_while_saving_keeps_the_last_checkpoint_and_the_run_goes_on(
     assert [r["step"] for r in read_jsonl(tmp_path / "run/metrics.jsonl") if r["phase"] == "train"] == [1, 2]
 
 
-def test_a_cut_checkpoint_is_named_and_the_run_goes_on_from_the_one_before_it(started, tmp_path):
+def test_a_cut_checkpoint_is_named_and_the_run_goes_on_from_the_one_before_it(started, tmp_path, run_broken):
     train(started)
     started.experiment.total_step = 3
     newest = tmp_path / "run/checkpoints/step_000002"
     state = next((newest / "policy").glob("rank_*.safetensors"))
     state.write_bytes(state.read_bytes()[: state.stat().st_size // 2])
-    assert_clear(run_broken(started, tmp_path, ""), f"{newest}: the checkpoint cannot be read", "remove that folder")
+    assert_clear(run_broken(started), f"{newest}: the checkpoint cannot be read", "remove that folder")
     shutil.rmtree(newest)
     train(started)
     assert [r["step"] for r in read_jsonl(tmp_path / "run/metrics.jsonl") if r["phase"] == "train"] == [1, 2, 3]
 
 
-def test_a_loss_that_is_not_finite_stops_before_the_weights_are_used(started, tmp_path):
+def test_a_loss_that_is_not_finite_stops_before_the_weights_are_used(started, tmp_path, run_broken):
     started.training.policy.lr = 1e30
-    assert_clear(run_broken(started, tmp_path, ""), "is not finite, no step was taken", "lower the learning rate")
+    assert_clear(run_broken(started), "is not finite, no step was taken", "lower the learning rate")
     assert checkpoint.latest(tmp_path / "run/checkpoints").name == "step_000001"
     started.training.policy.lr = 1e-3
     train(started)
@@ -103,8 +90,8 @@ TransformersEngine._forward = forward
 """
 
 
-def test_an_engine_that_dies_ends_the_run_with_its_reason_and_the_run_goes_on(started, tmp_path):
-    result = run_broken(started, tmp_path, DYING.format(what="raise RuntimeError('device lost')"))
+def test_an_engine_that_dies_ends_the_run_with_its_reason_and_the_run_goes_on(started, tmp_path, run_broken):
+    result = run_broken(started, DYING.format(what="raise RuntimeError('device lost')"))
     assert_clear(result, "the engine died", "device lost")
     train(started)
     assert checkpoint.latest(tmp_path / "run/checkpoints").name == "step_000002"
@@ -118,45 +105,45 @@ SimulatorEnv.step = step
 """
 
 
-def test_weights_that_differ_after_a_transfer_end_the_run(started, tmp_path):
+def test_weights_that_differ_after_a_transfer_end_the_run(started, tmp_path, run_broken):
     breakage = "from rlanything.engines.transformers import TransformersEngine as E; E.checksum = lambda self: 'other'"
-    assert_clear(run_broken(started, tmp_path, breakage), "weights of the policy engine differ from the learner's")
+    assert_clear(run_broken(started, breakage), "weights of the policy engine differ from the learner's")
 
 
-def test_environments_that_raise_end_the_run_with_their_reason_and_the_run_goes_on(started, tmp_path):
-    result = run_broken(started, tmp_path, ENVIRONMENT)
+def test_environments_that_raise_end_the_run_with_their_reason_and_the_run_goes_on(started, tmp_path, run_broken):
+    result = run_broken(started, ENVIRONMENT)
     assert_clear(result, "episodes broke", "rollout.max_failure_rate=0.25", "env_error", "the room is on fire")
     train(started)
     assert checkpoint.latest(tmp_path / "run/checkpoints").name == "step_000002"
 
 
-def test_a_judges_process_that_dies_ends_the_run(started, tmp_path):
+def test_a_judges_process_that_dies_ends_the_run(started, tmp_path, run_broken):
     started.engine.reward.own_process = True
     kill = "import os\nfrom rlanything.engines import process as p\nreal = p.ProcessEngine._send\n"
     kill += "def send(self, loop, linger):\n    self._process.kill()\n    real(self, loop, linger)\n"
-    result = run_broken(started, tmp_path, kill + "p.ProcessEngine._send = send\n")
+    result = run_broken(started, kill + "p.ProcessEngine._send = send\n")
     assert_clear(result, "the engine's process ended with exit code -9", "engine_reward.log")
 
 
-def test_an_engine_that_hangs_ends_the_run_and_says_where(started, tmp_path):
+def test_an_engine_that_hangs_ends_the_run_and_says_where(started, tmp_path, run_broken):
     breakage = "import time\n" + DYING.format(what="time.sleep(1000)")
     overrides = [f"engine.{role}.step_timeout_s=2" for role in ("policy", "reward", "rewriter")]
-    result = run_broken(started, tmp_path, breakage, overrides=overrides)
+    result = run_broken(started, breakage, overrides=overrides)
     assert_clear(result, "the engine hangs", "step_timeout_s=2", "goes on from the last checkpoint")
     assert "in forward" in (tmp_path / "run/logs/engine_policy.log").read_text()
     train(started)
 
 
-def test_a_cut_data_file_is_named(started, world, tmp_path):
+def test_a_cut_data_file_is_named(started, world, tmp_path, run_broken):
     games = tmp_path / "games"
     shutil.copytree(world.games, games)
     whole = (games / "train.jsonl.xz").read_bytes()
     (games / "train.jsonl.xz").write_bytes(whole[: len(whole) // 2])
     config = small_config(games, world.model, tmp_path, "cut")
-    assert_clear(run_broken(config, tmp_path, ""), str(games / "train.jsonl.xz"), "cut or corrupt")
+    assert_clear(run_broken(config), str(games / "train.jsonl.xz"), "cut or corrupt")
 
 
-def test_a_game_that_cannot_be_won_is_named(world, tmp_path):
+def test_a_game_that_cannot_be_won_is_named(world, tmp_path, run_broken):
     from rlanything.domains.alfworld.export import write_packed
     from rlanything.domains.alfworld.generator import generate_games
 
@@ -165,11 +152,11 @@ def test_a_game_that_cannot_be_won_is_named(world, tmp_path):
     shutil.copytree(world.games, tmp_path / "games")
     write_packed(tmp_path / "games/train.jsonl.xz", [type(game)(game.path, data, game.traj, game.annotations)])
     config = small_config(tmp_path / "games", world.model, tmp_path, "run")
-    assert_clear(run_broken(config, tmp_path, ""), game.path, "cannot be won", "remove it")
+    assert_clear(run_broken(config), game.path, "cannot be won", "remove it")
 
 
 @pytest.mark.parametrize("missing", ["tokenizer", "chat_template"])
-def test_a_model_that_cannot_chat_is_named(started, world, tmp_path, missing):
+def test_a_model_that_cannot_chat_is_named(started, world, tmp_path, missing, run_broken):
     model = tmp_path / "model"
     shutil.copytree(world.model, model)
     for file in [*model.glob("tokenizer*"), *model.glob("special_tokens*"), *model.glob("chat_template*")]:
@@ -177,9 +164,9 @@ def test_a_model_that_cannot_chat_is_named(started, world, tmp_path, missing):
             file.unlink()
     config = small_config(world.games, model, tmp_path, "other")
     words = "no tokenizer" if missing == "tokenizer" else "no chat template"
-    assert_clear(run_broken(config, tmp_path, ""), str(model), words)
+    assert_clear(run_broken(config), str(model), words)
 
 
-def test_prompts_that_never_fit_the_context_stop_the_run(started, tmp_path):
-    result = run_broken(started, tmp_path, "", overrides=["engine.policy.max_model_len=32", "experiment.name=short"])
+def test_prompts_that_never_fit_the_context_stop_the_run(started, tmp_path, run_broken):
+    result = run_broken(started, overrides=["engine.policy.max_model_len=32", "experiment.name=short"])
     assert_clear(result, "max_model_len=32")

@@ -219,18 +219,17 @@ def test_two_processes_never_write_one_run(world, tmp_path):
         ({"rollout.num_trail": 2}, "known keys there"),
     ],
 )
-def test_a_bad_configuration_exits_1_with_one_line(world, tmp_path, change, message):
+def test_a_bad_configuration_exits_1_with_one_line(world, tmp_path, forked, change, message):
     line = command(small_config(world.games, world.model, tmp_path, "run"), tmp_path)
-    overrides = [f"{k}={v}" for k, v in change.items()]
-    result = subprocess.run([*line, *overrides], capture_output=True, text=True, timeout=120, check=False)
+    result = forked.run([*line[1:], *(f"{k}={v}" for k, v in change.items())])
     assert result.returncode == 1 and message in " ".join(result.stderr.split())
     assert "Traceback" not in result.stderr
 
 
-def test_a_run_of_other_rules_is_not_mixed_into_the_folder(whole, world):
+def test_a_run_of_other_rules_is_not_mixed_into_the_folder(whole, world, forked):
     config = small_config(world.games, world.model, whole.parent, "run")
     changed = dataclasses.replace(config, reward=dataclasses.replace(config.reward, step_weight=0.5))
-    result = subprocess.run(command(changed, whole.parent), capture_output=True, text=True, timeout=120, check=False)
+    result = forked.run(command(changed, whole.parent)[1:])
     assert result.returncode == 1 and "reward.step_weight=1.0, now 0.5" in " ".join(result.stderr.split())
 
 
