@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -65,37 +65,46 @@ class Sandbox:
         for _ in range(num - 1):
             self._idle.put(None)  # started when it is needed
         self._idle.put(first)
+        self._busy: set[_Runner] = set()
 
     async def run(self, source: bytes, stdin: bytes, limits: Limits) -> Execution:
         """Execute a Python program on an input. What it writes, and how it ends, is data: nothing is raised for it."""
         return await asyncio.wrap_future(self._threads.submit(self._run, source, stdin, limits))
 
     def _run(self, source: bytes, stdin: bytes, limits: Limits) -> Execution:
-        if self._closed:
-            return Execution(Verdict.SANDBOX_ERROR, error="the sandbox was closed")
         runner = self._idle.get()
         try:
             runner = runner or self._start()
+            self._busy.add(runner)
+            if self._closed:  # asked after `add`: `close` hangs up on who is busy
+                return Execution(Verdict.SANDBOX_ERROR, error="the sandbox was closed")
             return runner.execute(source, stdin, limits)
         except (OSError, SandboxUnavailable) as error:  # TimeoutError is one
             if runner is not None:
+                self._busy.discard(runner)
                 runner.close()
             runner = None
+            if self._closed:
+                return Execution(Verdict.SANDBOX_ERROR, error="the sandbox was closed meanwhile")
             self.restarts += 1
             logger.warning("a sandbox runner broke: %s", error)
             return Execution(Verdict.SANDBOX_ERROR, error=f"the runner broke: {error}")
         finally:
+            if runner is not None:
+                self._busy.discard(runner)
             self._idle.put(runner)
 
     def _start(self) -> _Runner:
         return _Runner(self.isolated, self._rules if self.isolated else b"")
 
     def close(self) -> None:
-        """Wait for what is under way, then end all runners."""
+        """End all runners, and the programs under way."""
         if self._closed:
             return
         self._closed = True
-        self._threads.shutdown()
+        for busy in list(self._busy):
+            busy.hang_up()
+        self._threads.shutdown(cancel_futures=True)
         while not self._idle.empty():
             if (runner := self._idle.get()) is not None:
                 runner.close()
@@ -154,6 +163,11 @@ class _Runner:
             detail = header.pop("detail", "") or told.decode("utf-8", "backslashreplace")
             written = os.pread(output, limits.output_mb * MIB, 0)
             return Execution(Verdict(header.pop("verdict")), written, detail, **header)
+
+    def hang_up(self) -> None:
+        """End the program under way: `execute` raises ConnectionError, in its thread."""
+        with suppress(OSError):  # it was closed a moment ago
+            self._connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """End the process and all that it started."""

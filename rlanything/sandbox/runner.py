@@ -69,14 +69,14 @@ def serve(fd: int) -> None:
         while (request := receive(connection)) is not None:
             header, files = request
             try:
-                outcome = _execute(files, Limits(**header), desk, refused)
+                outcome = _execute(files, Limits(**header), desk, refused, connection)
             except OSError as error:  # no process or memory to be had: not the program's fault
                 outcome = {"verdict": Verdict.SANDBOX_ERROR, "detail": str(error)}
             finally:
                 for file in files:
                     os.close(file)
             send(connection, outcome)
-    except BrokenPipeError:  # the other side was killed meanwhile
+    except ConnectionError:  # the other side was killed meanwhile
         return
     finally:
         desk.remove()
@@ -199,7 +199,11 @@ def _end_as(child: int) -> NoReturn:
 
 
 def _execute(
-    files: Sequence[int], limits: Limits, desk: Desk, refused: kernel.SystemCallFilter | None
+    files: Sequence[int],
+    limits: Limits,
+    desk: Desk,
+    refused: kernel.SystemCallFilter | None,
+    asker: socket.socket,
 ) -> dict[str, Any]:
     """Run a program: `files` are its source, and what its standard input, output and error are to be."""
     desk.clean(limits.files_mb)
@@ -209,7 +213,7 @@ def _execute(
         program = kernel.fork_into(PER_EXECUTION) if desk.isolated else os.fork()
         if not program:
             _become(files, breaks, limits, desk, refused)
-        in_time, status, usage = _wait(program, limits.wall_s, desk.isolated)
+        in_time, status, usage = _wait(program, limits.wall_s, desk.isolated, asker)
         wall = time.monotonic() - started
         os.set_blocking(broken, False)
         with contextlib.suppress(BlockingIOError):  # as it should be: nothing was said
@@ -221,14 +225,18 @@ def _execute(
         os.close(breaks)
 
 
-def _wait(program: int, wall_s: float, isolated: bool) -> tuple[bool, int, resource.struct_rusage]:
-    """Wait until a program and all that it started have ended: whether in time, its wait status, what it used."""
+def _wait(
+    program: int, wall_s: float, isolated: bool, asker: socket.socket
+) -> tuple[bool, int, resource.struct_rusage]:
+    """Wait until a program and all that it started have ended: whether in time, its wait status, what it used. Where
+    who asked has gone, nobody waits for it: it is ended."""
     in_time = False
     try:
         pidfd = os.pidfd_open(program)
         poll = select.poll()
         poll.register(pidfd, select.POLLIN)
-        in_time = bool(poll.poll(min(wall_s, MAX_WALL_S) * 1000))
+        poll.register(asker, 0)  # for its end alone
+        in_time = any(fd == pidfd for fd, _ in poll.poll(min(wall_s, MAX_WALL_S) * 1000))
         os.close(pidfd)
     finally:
         if not in_time:

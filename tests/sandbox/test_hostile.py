@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -443,6 +444,15 @@ def test_without_isolation_limits_still_hold():
         daemon = "import os, time\nif not os.fork():\n    os.setsid()\n    os.fork()\n    time.sleep(600)"
         assert execute(own, daemon).verdict is OK and strangers() == before
         assert execute(own, ATTACKS["kills_its_group"].source).verdict is RUNTIME
+
+
+def test_closing_waits_for_no_program():
+    own = Sandbox(1)
+    closing = threading.Timer(1.0, own.close)
+    closing.start()
+    told = execute(own, "import time\ntime.sleep(600)", limits=replace(LIMITS, wall_s=600.0))
+    closing.join()
+    assert told.verdict is Verdict.SANDBOX_ERROR and "closed" in told.error
 
 
 def test_without_isolation_no_folder_is_left_where_the_caller_is_killed_meanwhile(tmp_path):
