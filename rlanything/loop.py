@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import Any
 
 from rlanything.collect import Batch
@@ -53,7 +53,7 @@ class Loop:
 
     def run(self) -> None:
         """Train to `total_step`, from the newest checkpoint where there is one."""
-        with closing(self.metrics), asyncio.Runner() as self.runner:
+        with closing(self.metrics), asyncio.Runner() as self.runner, self.no_update_left():
             self.restore()
             if self.step == 0:
                 self.evaluate()
@@ -102,9 +102,14 @@ class Loop:
 
     async def update_and_collect(self, trained: Sequence[Group], step: int) -> tuple[dict[str, float], list[Group]]:
         """Update in a thread while the rollouts of `step` are collected."""
+        return await asyncio.gather(asyncio.to_thread(self.update, trained), self.collect(step))
+
+    @contextmanager
+    def no_update_left(self) -> Iterator[None]:
+        """Whatever ends the run ends an update in a thread too: the event loop waits for the thread, that for ranks."""
         try:
-            return await asyncio.gather(asyncio.to_thread(self.update, trained), self.collect(step))
-        except BaseException:  # the thread, which the event loop waits for, waits for the ranks
+            yield
+        except BaseException:
             self.system.end_learners()
             raise
 

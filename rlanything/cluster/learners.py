@@ -16,10 +16,10 @@ import torch.distributed as dist
 
 from rlanything.broadcast import Line, Meeting
 from rlanything.cluster.placement import Slot
-from rlanything.cluster.runtime import Runtime, result, use_interface
+from rlanything.cluster.runtime import Limit, Runtime, result, use_interface
 from rlanything.cluster.weights import StagedWeights, stage
 from rlanything.config import LearnerConfig, ModelConfig
-from rlanything.errors import LearnerError
+from rlanything.runs.folder import RunError
 from rlanything.types import Sample
 
 logger = logging.getLogger(__name__)
@@ -107,12 +107,12 @@ class LearnerRank:
 
     @contextmanager
     def _together(self) -> Iterator[None]:
-        """Raises LearnerError where another rank does not take part. NCCL's watchdog ends the process instead."""
+        """Raises RunError where another rank does not take part. NCCL's watchdog ends the process instead."""
         try:
             yield
         except RuntimeError as error:
             if isinstance(error, dist.DistError) or "gloo" in str(error):  # gloo has no kind of its own
-                raise LearnerError(
+                raise RunError(
                     f"learner rank {self.rank} lost another one, or waited more than cluster.rank_timeout_s="
                     f"{self.timeout_s:g} s for it ({error}); the ranks' logs are in the run's logs folder; the same "
                     "command goes on from the last checkpoint"
@@ -130,17 +130,19 @@ class LearnerGroup:
             runtime.start(LearnerRank, slot, rank, len(slots), log_path, shares_device, timeout_s)
             for rank, slot in enumerate(slots)
         ]
+        self.timeout_s = timeout_s
         self.call("join", *self.place())
 
     def place(self) -> tuple[str, int]:
         """Rank 0's host, and a port that is free there."""
-        [address] = result([self.ranks[0].address.remote()], "learner rank 0")
-        return tuple(address)
+        address: tuple[str, int] = self.call("address")[0]
+        return address
 
     def call(self, method: str, *args: Any) -> list[Any]:
-        """What every rank returns."""
+        """What every rank returns. Raises RunError where a rank is late: what they do, they do together."""
         shared = [ray.put(a) for a in args]
-        return result([getattr(rank, method).remote(*shared) for rank in self.ranks], "a learner rank")
+        calls = [getattr(rank, method).remote(*shared) for rank in self.ranks]
+        return result(calls, "a learner rank", Limit("cluster.rank_timeout_s", self.timeout_s))
 
     def close(self) -> None:
         """Kill the ranks; a call under way raises RunError."""

@@ -8,15 +8,15 @@ import re
 import signal
 import socket
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayTaskError
-from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.placement_group import placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from rlanything.cluster.nodes import NodeFacts, check_nodes, node_facts
@@ -53,16 +53,15 @@ class Runtime:
         if address and re.fullmatch(r".+:\d+", address):
             _wait_for_head(address)
         os.environ |= NODE_ENV
-        on_sigterm = signal.getsignal(signal.SIGTERM)
-        ray.init(
-            address=address or "local",
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            runtime_env={"worker_process_setup_hook": _work_in(str(Path.cwd()))},
-        )
+        with _own_sigterm():
+            ray.init(
+                address=address or "local",
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                runtime_env={"worker_process_setup_hook": _work_in(str(Path.cwd()))},
+            )
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # this process's alone, and now: Ray has counted the accelerators
-        signal.signal(signal.SIGTERM, on_sigterm)  # Ray's own would end this process where it stands
         self.num_thread = experiment.num_thread or 1
         bundle = {"CPU": 1.0} | ({"GPU": float(experiment.num_device)} if experiment.num_device else {})
         self._wait_for_nodes(experiment.num_node, bundle, cluster.join_timeout_s)
@@ -118,11 +117,28 @@ class Runtime:
         return PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=node)
 
     def close(self) -> None:
-        """End every actor, give the nodes back, leave the cluster."""
+        """End every actor and leave the cluster, which gets its nodes back with that. Waits for nothing of Ray's: a
+        signal to the whole group ended its processes too."""
         for handle in self._actors:
             ray.kill(handle)
-        remove_placement_group(self._group)
         ray.shutdown()
+
+
+@contextmanager
+def _own_sigterm() -> Iterator[None]:
+    """Ray answers to SIGTERM by a SystemExit wherever this process stands, from the start of `ray.init` on: what the
+    program does comes in its place."""
+    ours = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    except SystemExit as end:
+        if end.code != signal.SIGTERM:
+            raise
+        signal.signal(signal.SIGTERM, ours)
+        signal.raise_signal(signal.SIGTERM)
+        raise KeyboardInterrupt from end  # ours did not: Ray may leave its own handler of SIGINT behind
+    finally:
+        signal.signal(signal.SIGTERM, ours)
 
 
 def _wait_for_head(address: str) -> None:
@@ -166,16 +182,29 @@ def use_interface(address: str) -> None:
     os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
 
 
-def result(references: list[ray.ObjectRef], who: str) -> list[Any]:
+class Limit(NamedTuple):
+    """How long, and which configuration key says so."""
+
+    key: str
+    seconds: float
+
+
+def result(references: list[ray.ObjectRef], who: str, limit: Limit | None = None) -> list[Any]:
     """What remote calls returned, in order; the first that raises is raised here as it was raised there, while others
     are still under way, but for one that raised because another process died.
 
-    Raises RunError where a process died.
+    Raises RunError where a process died, or takes longer than `limit` after another has answered.
     """
     pending = list(references)
     try:
         while pending:
-            done, pending = ray.wait(pending, num_returns=1)
+            late = limit if len(pending) < len(references) else None
+            done, pending = ray.wait(pending, num_returns=1, timeout=late.seconds if late else None)
+            if late and not done:
+                raise RunError(
+                    f"{who} hangs: others answered more than {late.key}={late.seconds:g} s ago; its log is in the "
+                    "run's logs folder; the same command goes on from the last checkpoint"
+                )
             ray.get(done)
     except RayTaskError as error:
         if (lost := _lost(pending)) is None:

@@ -58,6 +58,9 @@ def writing(final: Path, temporary: Path) -> Iterator[None]:
     """Raise RunError where the disk refuses what the block writes, and remove the half-written folder."""
     try:
         yield
+    except RunError:  # a rank that is lost, say, which is not the disk's fault
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
     except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors have their own for a full disk
         shutil.rmtree(temporary, ignore_errors=True)
         raise RunError(
@@ -78,6 +81,8 @@ def load(folder: Path, learners: Mapping[str, Saveable]) -> dict[str, Any]:
         state: dict[str, Any] = json.loads((folder / _META).read_text())
         for name, learner in learners.items():
             learner.load(folder / name)
+    except RunError:  # a rank that is lost, say, which is not the checkpoint's fault
+        raise
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise RunError(
             f"{folder}: the checkpoint cannot be read ({type(error).__name__}: {error}); "

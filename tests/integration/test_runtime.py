@@ -1,14 +1,16 @@
-"""This run's share of a Ray cluster: accelerators have names, which need not begin at 0."""
+"""This run's share of a Ray cluster: accelerators have names, which need not begin at 0; processes may hang."""
 
 import os
 import signal
+import time
 
 import pytest
 import ray
 
 from rlanything.cluster.placement import Slot
-from rlanything.cluster.runtime import Runtime
+from rlanything.cluster.runtime import Limit, Runtime, result
 from rlanything.config import Config
+from rlanything.runs.folder import RunError
 
 pytestmark = pytest.mark.integration
 
@@ -30,10 +32,13 @@ def four_devices(monkeypatch):
         signal.signal(number, handler)
 
 
-def test_processes_see_the_accelerators_that_ray_reserved_for_the_run(four_devices):
+def test_processes_see_the_accelerators_that_ray_reserved_for_the_run_and_one_that_hangs_is_told(four_devices):
     class Process:
         def sees(self) -> str:
             return os.environ["CUDA_VISIBLE_DEVICES"]
+
+        def hang(self, hangs: bool) -> None:
+            time.sleep(600 * hangs)
 
     config = Config()
     config.experiment.num_device = 2
@@ -41,6 +46,8 @@ def test_processes_see_the_accelerators_that_ray_reserved_for_the_run(four_devic
     try:
         processes = [runtime.start(Process, Slot(0, devices)) for devices in ((0,), (1,), (0, 1), ())]
         first, second, both, none = ray.get([process.sees.remote() for process in processes])
+        with pytest.raises(RunError, match=r"a rank hangs: others answered more than cluster.this=1 s ago"):
+            result([p.hang.remote(p is processes[2]) for p in processes], "a rank", Limit("cluster.this", 1.0))
     finally:
         runtime.close()
     assert {first, second} <= {"4", "5", "6", "7"} and first != second

@@ -2,6 +2,8 @@
 
 import os
 import socket
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -97,3 +99,15 @@ def assert_alike(one, two):
             assert b[name] == pytest.approx(a[name], rel=1e-3, abs=1e-6), name
     for name, tensor in one["weights"].items():
         torch.testing.assert_close(two["weights"][name], tensor, rtol=0, atol=2e-3)
+
+
+@pytest.mark.integration
+def test_deepspeeds_own_groups_wait_as_long_as_asked():
+    code = (
+        "import torch\n"
+        "from rlanything.learner.distributed import start_deepspeed\n"
+        "group = start_deepspeed(None, 77.0).utils.groups._clone_world_group()\n"
+        "print(group._get_backend(torch.device('cpu')).options._timeout.total_seconds())\n"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True)
+    assert told.stdout.splitlines()[-1] == "77.0", told.stdout

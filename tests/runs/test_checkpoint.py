@@ -1,0 +1,27 @@
+"""Who is to blame where a checkpoint cannot be written or read."""
+
+import pytest
+
+from rlanything.runs import checkpoint
+from rlanything.runs.folder import RunError
+
+
+class LostRank:
+    """A learner one of whose ranks died, or hangs."""
+
+    def save(self, folder):
+        folder.mkdir()
+        raise RunError("a learner rank died")
+
+    load = save
+
+
+def test_a_rank_that_is_lost_is_told_as_that_and_not_as_a_broken_checkpoint(tmp_path):
+    with pytest.raises(RunError, match="^a learner rank died$"):
+        checkpoint.save(tmp_path, 1, {"policy": LostRank()}, {}, keep=2)
+    assert not list(tmp_path.iterdir())
+    whole = tmp_path / "step_000001"
+    whole.mkdir()
+    (whole / "meta.json").write_text('{"step": 1}')
+    with pytest.raises(RunError, match="^a learner rank died$"):
+        checkpoint.load(whole, {"policy": LostRank()})
