@@ -7,13 +7,15 @@ num=${1:?usage: scripts/simulate_nodes.sh NUMBER SCRIPT.py config=FILE.yaml [key
 shift
 export MLP_WORKER_NUM=$num MLP_WORKER_0_HOST=127.0.0.1 MLP_WORKER_0_PORT=${PORT:-7700}
 nodes=()
+trap 'kill -TERM "${nodes[0]:-$!}"' TERM # which stops the job
+trap : INT                             # Ctrl-C reaches every node by itself
 for ((node = 0; node < num; node++)); do
   MLP_ROLE_INDEX=$node scripts/launch.sh "$@" &
   nodes+=($!)
 done
-trap 'kill -TERM "${nodes[0]}"' TERM # which stops the job
-trap : INT                           # Ctrl-C reaches every node by itself
 for node in "${nodes[@]:1}" "${nodes[0]}"; do
-  while wait "$node"; status=$?; kill -0 "$node" 2>/dev/null; do :; done # a signal ends a wait
+  while wait "$node"; kill -0 "$node" 2>/dev/null; do :; done # a signal ends a wait
+  wait "$node"
+  status=$?
 done
 exit $status

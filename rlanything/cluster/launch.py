@@ -120,31 +120,32 @@ def run_worker(me: Membership, log: Path) -> int:
 
 
 def _run_script(command: list[str], env: dict[str, str], must_stop: Callable[[], bool]) -> int:
-    """Run the script to its end, or stop it; the first signal to stop is passed on, wherever it comes from."""
+    """Run the script to its end, or stop it. A signal reaches it as SIGTERM, of which it may leave out one that comes
+    twice (`cli.REPEAT_S`); what it ends with tells which signal was the first."""
     script = subprocess.Popen(
         [sys.executable, *command],
         env=env,
         preexec_fn=_end_with_parent,
         process_group=0,  # a terminal's Ctrl-C comes here, and reaches the script once
     )
-    deadline = math.inf
+    deadline, first = math.inf, 0
 
     def end(number: int, *_: Any) -> None:
-        nonlocal deadline
-        if deadline == math.inf:
-            deadline = time.monotonic() + STOP_S
-            script.send_signal(number)
+        nonlocal deadline, first
+        deadline, first = min(deadline, time.monotonic() + STOP_S), first or number
+        script.terminate()
 
     signal.signal(signal.SIGINT, end)
     signal.signal(signal.SIGTERM, end)
     while script.poll() is None:
-        with suppress(subprocess.TimeoutExpired):
-            script.wait(POLL_S)
-        if must_stop():
+        if must_stop() and not first:
             end(signal.SIGTERM)
         if time.monotonic() > deadline:
-            script.kill()
-    return script.returncode if script.returncode >= 0 else 128 - script.returncode
+            os.killpg(script.pid, signal.SIGKILL)
+        with suppress(subprocess.TimeoutExpired):
+            script.wait(POLL_S)
+    status = script.returncode if script.returncode >= 0 else 128 - script.returncode
+    return 128 + first if status == 128 + signal.SIGTERM and first else status
 
 
 def _end_with_parent() -> None:

@@ -123,6 +123,16 @@ def test_a_script_that_does_not_stop_is_killed():
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 128 + signal.SIGKILL
 
 
+def test_ctrl_c_stops_the_script_and_is_told_as_that():
+    code = (
+        "import os, signal, sys, threading\n"
+        "from rlanything.cluster import launch\n"
+        "threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+        "sys.exit(launch._run_script(['-c', 'import time; time.sleep(600)'], dict(os.environ), lambda: False))\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 128 + signal.SIGINT
+
+
 def test_a_port_in_use_is_named():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
