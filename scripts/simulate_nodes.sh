@@ -8,7 +8,7 @@ shift
 export MLP_WORKER_NUM=$num MLP_WORKER_0_HOST=127.0.0.1 MLP_WORKER_0_PORT=${PORT:-7700}
 nodes=()
 trap 'kill -TERM "${nodes[0]:-$!}"' TERM # which stops the job
-trap : INT                             # Ctrl-C reaches every node by itself
+trap : INT                              # Ctrl-C reaches every node by itself
 for ((node = 0; node < num; node++)); do
   MLP_ROLE_INDEX=$node scripts/launch.sh "$@" &
   nodes+=($!)

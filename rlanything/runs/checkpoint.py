@@ -58,11 +58,10 @@ def writing(final: Path, temporary: Path) -> Iterator[None]:
     """Raise RunError where the disk refuses what the block writes, and remove the half-written folder."""
     try:
         yield
-    except RunError:  # a rank that is lost, say, which is not the disk's fault
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
     except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors have their own for a full disk
         shutil.rmtree(temporary, ignore_errors=True)
+        if isinstance(error, RunError):  # a rank that is lost, say, which is not the disk's fault
+            raise
         raise RunError(
             f"{final}: could not be written ({type(error).__name__}: {error}); where the disk is full free space, "
             "then run the same command again"

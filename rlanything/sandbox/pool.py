@@ -77,7 +77,7 @@ class Sandbox:
             runner = runner or self._start()
             self._busy.add(runner)
             if self._closed:  # asked after `add`: `close` hangs up on who is busy
-                return Execution(Verdict.SANDBOX_ERROR, error="the sandbox was closed")
+                raise ConnectionError("the sandbox was closed")
             return runner.execute(source, stdin, limits)
         except (OSError, SandboxUnavailable) as error:  # TimeoutError is one
             if runner is not None:
@@ -85,7 +85,7 @@ class Sandbox:
                 runner.close()
             runner = None
             if self._closed:
-                return Execution(Verdict.SANDBOX_ERROR, error="the sandbox was closed meanwhile")
+                return Execution(Verdict.SANDBOX_ERROR, error="the sandbox was closed")
             self.restarts += 1
             logger.warning("a sandbox runner broke: %s", error)
             return Execution(Verdict.SANDBOX_ERROR, error=f"the runner broke: {error}")
