@@ -3,9 +3,10 @@
     python benchmarks/scaling.py --repeat 3
 
 The real loop (tiny model, one thread, the small engine) runs two steps for every size; the second is measured. The
-exponents of seconds against what grows, and against tokens (each token of a trained tree once), are fitted by least
-squares in logarithms: 1 is linear. Episodes do not end early: the model is too small to win. Replicas are all processes
-of one machine and share its cores, so that 0 is the best there is.
+exponents of seconds against what grows, against the tokens trained on (each token of a tree once) and against those
+that the policy and the judge generated are fitted by least squares in logarithms: 1 is linear. Episodes do not end
+early: the model is too small to win. Replicas are all processes of one machine and share its cores, so that 0 is the
+best there is.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def small(games: Path, model: Path, output: Path) -> Config:
 
 
 def measure(config: Config, sizes: dict[str, int], name: str) -> dict[str, float]:
-    """Seconds of the second step's parts, and its tokens."""
+    """Seconds of the second step's parts, and its tokens: "trained" and "generated"."""
     config.experiment.name = name
     file = Path(config.experiment.output_dir) / f"{name}.yaml"
     file.write_text(OmegaConf.to_yaml(OmegaConf.structured(config)))
@@ -63,7 +64,9 @@ def measure(config: Config, sizes: dict[str, int], name: str) -> dict[str, float
     records = read_jsonl(Path(config.experiment.output_dir) / name / "metrics.jsonl")
     [last] = [r for r in records if r["phase"] == "train" and r["step"] == 2]
     found = {part: last[f"seconds/{part}"] for part in PARTS}
-    return found | {"step": last["step_s"], "tokens": last["policy/tree_tokens"] + last["reward/tree_tokens"]}
+    trained = last["policy/tree_tokens"] + last["reward/tree_tokens"]
+    generated = last["engine/policy_generated_tokens"] + last["engine/reward_generated_tokens"]
+    return found | {"step": last["step_s"], "trained": trained, "generated": generated}
 
 
 def exponent(x: list[float], y: list[float]) -> float:
@@ -79,7 +82,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         games, model = make_small_world(Path(name))
         config = small(games, model, Path(name))
-        print(f"{'what grows':32}{'size':>6}{'tokens':>9}" + "".join(f"{part:>15}" for part in (*PARTS, "step")))
+        heads = "".join(f"{part:>15}" for part in (*PARTS, "step"))
+        print(f"{'what grows':32}{'size':>6}{'trained':>9}{'generated':>11}{heads}")
         for key in (*BASE, REPLICAS):
             rows = []
             for factor in args.factors:
@@ -87,12 +91,14 @@ def main() -> None:
                 runs = [measure(config, sizes, f"{key}_{factor}_{i}") for i in range(args.repeat)]
                 rows.append({part: statistics.median(run[part] for run in runs) for part in runs[0]})
                 told = "".join(f"{rows[-1][part]:>13.2f} s" for part in (*PARTS, "step"))
-                print(f"{key:32}{sizes[key]:>6}{rows[-1]['tokens']:>9.0f}{told}", flush=True)
-            against = {"size": [float(factor) for factor in args.factors], "tokens": [row["tokens"] for row in rows]}
+                tokens = f"{rows[-1]['trained']:>9.0f}{rows[-1]['generated']:>11.0f}"
+                print(f"{key:32}{sizes[key]:>6}{tokens}{told}", flush=True)
+            against = {"size": [float(factor) for factor in args.factors]}
+            if key != REPLICAS:  # whose tokens stay the same
+                against |= {f"tokens {kind}": [row[kind] for row in rows] for kind in ("trained", "generated")}
             for what, x in against.items():
-                if what == "size" or key != REPLICAS:
-                    fitted = "".join(f"{exponent(x, [row[part] for row in rows]):>15.2f}" for part in (*PARTS, "step"))
-                    print(f"{'':32}{'against ' + what:>15}{fitted}", flush=True)
+                fitted = "".join(f"{exponent(x, [row[part] for row in rows]):>15.2f}" for part in (*PARTS, "step"))
+                print(f"{'against ' + what:>58}{fitted}", flush=True)
 
 
 if __name__ == "__main__":
