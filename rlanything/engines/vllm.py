@@ -13,6 +13,7 @@ import contextlib
 import gc
 import logging
 import os
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -34,6 +35,8 @@ _LOGGER.setLevel(logging.INFO)
 _LOGGER.propagate = False
 
 import vllm  # noqa: E402
+from tqdm import tqdm  # noqa: E402
+from vllm.distributed.device_communicators import shm_broadcast  # noqa: E402
 from vllm.platforms import current_platform  # noqa: E402
 
 if current_platform.is_cpu():
@@ -48,6 +51,7 @@ from vllm.v1.engine.llm_engine import LLMEngine  # noqa: E402
 from rlanything.broadcast import IncomingWeights  # noqa: E402
 from rlanything.checksum import Digest, checksum  # noqa: E402
 from rlanything.config import EngineConfig  # noqa: E402
+from rlanything.engines import unnamed_memory  # noqa: E402
 from rlanything.engines.admission import Admission  # noqa: E402
 from rlanything.engines.base import Completion, EngineError, EngineStats, SamplingParams  # noqa: E402
 from rlanything.engines.pump import Pump  # noqa: E402
@@ -56,6 +60,10 @@ from rlanything.engines.sampling import mix  # noqa: E402
 from rlanything.engines.watchdog import Watchdog  # noqa: E402
 from rlanything.lora import with_base  # noqa: E402
 from rlanything.precision import torch_dtype  # noqa: E402
+
+# No names in /dev/shm, which would outlive a process that is killed. vLLM's workers import this before they make any.
+shm_broadcast.shared_memory = unnamed_memory
+tqdm.set_lock(threading.RLock())  # its default lock is a named semaphore in them: it serves bars of several processes
 
 GIB = 2**30
 CPU_BLOCK_SIZE = 32  # tokens; vLLM's default on a CPU, 128, would recompute up to 127 cached tokens a turn
