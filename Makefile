@@ -23,7 +23,7 @@ quickstart-coding: setup
 	@$(PYTHON) scripts/quickstart.py --domain coding --seed $(SEED)
 
 test: setup-test
-	@$(PYTHON) -m pytest
+	@$(PYTHON) -m pytest -n 2 --dist loadfile
 
 lint: setup-test
 	@$(PYTHON) -m ruff format --check . && $(PYTHON) -m ruff check . && $(PYTHON) -m mypy

@@ -61,7 +61,7 @@ class Serving:
         cluster: Cluster | None = None,
     ) -> None:
         self.config = config
-        self.num_thread = config.experiment.num_thread or os.cpu_count() or 1
+        self.num_thread = config.experiment.num_thread or len(os.sched_getaffinity(0))
         torch.set_num_threads(self.num_thread)
         self.domain = make_domain(config)
         self.domain.prepare(splits)

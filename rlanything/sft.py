@@ -160,7 +160,7 @@ class WarmStart:
 
     def __init__(self, config: SftConfig, domain: Domain, progress: Progress) -> None:
         self.config, self.domain, self.progress = config, domain, progress
-        torch.set_num_threads(config.num_thread or os.cpu_count() or 1)
+        torch.set_num_threads(config.num_thread or len(os.sched_getaffinity(0)))
         source = read_conversations(Path(config.data)) if config.data else None
         self.source = source or domain.demonstrations(config.role, config.dataset.train_split, config.seed)
         self.first = next(self.source)  # bad data is found before a model is loaded

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Each worker has its own cores, and so have all processes of its tests: OpenMP's pools must never share one.
+    number, count = int(os.environ["PYTEST_XDIST_WORKER"][2:]), int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, cores[number::count] or cores)
 
 
 @dataclass(frozen=True)
