@@ -3,10 +3,10 @@
     python benchmarks/scaling.py --repeat 3
 
 The real loop (tiny model, one thread, the small engine) runs two steps for every size; the second is measured. The
-exponents of seconds against what grows, against the tokens trained on (each token of a tree once) and against those
-that the policy and the judge generated are fitted by least squares in logarithms: 1 is linear. Episodes do not end
-early: the model is too small to win. Replicas are all processes of one machine and share its cores, so that 0 is the
-best there is.
+exponents of seconds against what grows, and against tokens, are fitted by least squares in logarithms: 1 is linear.
+An update's tokens are those of its model's trees, each token once; the tokens of all else are those that the policy
+and the judge generated. Episodes do not end early: the model is too small to win. Replicas are all processes of one
+machine and share its cores, so that 0 is the best there is.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from rlanything.runs.metrics import read_jsonl  # noqa: E402
 BASE = {"rollout.num_trial": 4, "rollout.num_rollout_per_trial": 4, "rollout.max_interaction_step": 5}
 REPLICAS = "engine.policy.num_replica"
 PARTS = ("rollout", "update policy", "update reward", "record")
+TOKENS = {"update policy": "policy trees", "update reward": "reward trees"}  # of all else: "generated"
 
 
 def small(games: Path, model: Path, output: Path) -> Config:
@@ -50,11 +51,12 @@ def small(games: Path, model: Path, output: Path) -> Config:
         setattr(config.engine, role, engine)
     for training in (config.training.policy, config.training.reward):
         training.lr, training.num_update, training.kl_beta = 1e-5, 1, 0.0
+        training.micro_batch_tokens = 2048  # as in the quickstart: more pads up to half of the rows on a CPU
     return config
 
 
 def measure(config: Config, sizes: dict[str, int], name: str) -> dict[str, float]:
-    """Seconds of the second step's parts, and its tokens: "trained" and "generated"."""
+    """Seconds of the second step's parts, and its tokens."""
     config.experiment.name = name
     file = Path(config.experiment.output_dir) / f"{name}.yaml"
     file.write_text(OmegaConf.to_yaml(OmegaConf.structured(config)))
@@ -64,9 +66,9 @@ def measure(config: Config, sizes: dict[str, int], name: str) -> dict[str, float
     records = read_jsonl(Path(config.experiment.output_dir) / name / "metrics.jsonl")
     [last] = [r for r in records if r["phase"] == "train" and r["step"] == 2]
     found = {part: last[f"seconds/{part}"] for part in PARTS}
-    trained = last["policy/tree_tokens"] + last["reward/tree_tokens"]
     generated = last["engine/policy_generated_tokens"] + last["engine/reward_generated_tokens"]
-    return found | {"step": last["step_s"], "trained": trained, "generated": generated}
+    trees = {f"{role} trees": last[f"{role}/tree_tokens"] for role in ("policy", "reward")}
+    return found | {"step": last["step_s"], "generated": generated} | trees
 
 
 def exponent(x: list[float], y: list[float]) -> float:
@@ -82,23 +84,24 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         games, model = make_small_world(Path(name))
         config = small(games, model, Path(name))
-        heads = "".join(f"{part:>15}" for part in (*PARTS, "step"))
-        print(f"{'what grows':32}{'size':>6}{'trained':>9}{'generated':>11}{heads}")
+        kinds = ("generated", *TOKENS.values())
+        columns = (*PARTS, "step")
+        print(f"{'what grows':32}{'size':>5}{''.join(f'{name:>15}' for name in (*kinds, *columns))}")
         for key in (*BASE, REPLICAS):
             rows = []
             for factor in args.factors:
                 sizes = BASE | {key: BASE.get(key, 1) * factor}
                 runs = [measure(config, sizes, f"{key}_{factor}_{i}") for i in range(args.repeat)]
                 rows.append({part: statistics.median(run[part] for run in runs) for part in runs[0]})
-                told = "".join(f"{rows[-1][part]:>13.2f} s" for part in (*PARTS, "step"))
-                tokens = f"{rows[-1]['trained']:>9.0f}{rows[-1]['generated']:>11.0f}"
-                print(f"{key:32}{sizes[key]:>6}{tokens}{told}", flush=True)
-            against = {"size": [float(factor) for factor in args.factors]}
+                tokens = "".join(f"{rows[-1][kind]:>15.0f}" for kind in kinds)
+                told = "".join(f"{rows[-1][part]:>13.2f} s" for part in columns)
+                print(f"{key:32}{sizes[key]:>5}{tokens}{told}", flush=True)
+            seconds = {part: [row[part] for row in rows] for part in columns}
+            sized = {part: exponent([float(factor) for factor in args.factors], seconds[part]) for part in columns}
+            print(f"{'against size':>82}{''.join(f'{found:>15.2f}' for found in sized.values())}", flush=True)
             if key != REPLICAS:  # whose tokens stay the same
-                against |= {f"tokens {kind}": [row[kind] for row in rows] for kind in ("trained", "generated")}
-            for what, x in against.items():
-                fitted = "".join(f"{exponent(x, [row[part] for row in rows]):>15.2f}" for part in (*PARTS, "step"))
-                print(f"{'against ' + what:>58}{fitted}", flush=True)
+                tokened = [exponent([r[TOKENS.get(p, "generated")] for r in rows], seconds[p]) for p in columns]
+                print(f"{'against tokens':>82}{''.join(f'{found:>15.2f}' for found in tokened)}", flush=True)
 
 
 if __name__ == "__main__":
