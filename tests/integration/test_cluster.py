@@ -253,6 +253,7 @@ def test_sigterm_to_the_whole_group_ends_a_run_that_started_ray_itself(world, tm
         wait_for(tmp_path / "run/checkpoints/step_000001/meta.json", process)
     while not any("gcs_server" in p.name() for p in psutil.Process(process.pid).children(recursive=True)):
         assert process.poll() is None, process.stdout.read()
+        time.sleep(0.02)  # the run needs the core
     os.killpg(process.pid, signal.SIGTERM)  # Ray's own processes are of it
     said = process.communicate(timeout=60)[0]
     assert process.returncode == 143 and "stopped; the same command goes on" in said, said
