@@ -25,9 +25,10 @@ import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 
 from rlanything.broadcast import Expected, IncomingWeights, Meeting
+from rlanything.cluster.addresses import use_interface
 from rlanything.cluster.learners import RemoteWeights
 from rlanything.cluster.placement import Slot
-from rlanything.cluster.runtime import Patience, Runtime, cause, unwrapped, use_interface
+from rlanything.cluster.runtime import Patience, Runtime, cause, unwrapped
 from rlanything.cluster.weights import BOARD, stage
 from rlanything.config import ClusterConfig, EngineConfig, ModelConfig
 from rlanything.engines.base import Completion, Engine, EngineError, EngineStats, SamplingParams, peak_memory_gb

@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from rlanything.cli import run_guarded
+from rlanything.cluster.addresses import address_of
 from rlanything.cluster.membership import LaunchError, Membership, membership
 from rlanything.cluster.runtime import NODE_ENV
-from rlanything.cluster.status import StatusConnection, StatusServer
+from rlanything.cluster.status import StatusConnection, StatusServer, check_port
 
 CLOSE_S = 15.0  # for Ray to end by itself
 STOP_S = 60.0  # for the script to end by itself once it was told to
@@ -34,20 +35,21 @@ LIBC = ctypes.CDLL(None)
 LOST = 1  # exit status of a node whose head or Ray process is gone
 
 
-def start_ray(me: Membership, address: str, log: Path) -> subprocess.Popen[bytes]:
-    """Ray on this node, as the head where this is node 0; `address` is the one by which the nodes reach each other."""
+def start_ray(me: Membership, head: str, address: str, log: Path) -> subprocess.Popen[bytes]:
+    """Ray on this node, as the head where this is node 0; `head` is that node's address, `address` this node's."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    where = (
-        ["--head", f"--node-ip-address={address}", f"--port={me.port}", "--include-dashboard=false"]
-        if me.rank == 0
-        else [f"--address={me.host}:{me.port}", f"--node-ip-address={address}"]
-    )
+    where = ["--head", f"--port={me.port}", "--include-dashboard=false"]
+    if me.rank:
+        where = [f"--address={head}:{me.port}"]
     ray = Path(sys.executable).with_name("ray")
     # A folder of its own: where two nodes start on one machine at the same time, Ray gives them the same sockets.
     folder = Path(os.environ.get("RAY_TMPDIR", tempfile.gettempdir())) / f"ray_node_{me.rank}"
     with open(log, "ab") as out:
         return subprocess.Popen(
-            [str(ray), "start", *where, f"--temp-dir={folder}", "--block", "--disable-usage-stats"],
+            [
+                *(str(ray), "start", *where, f"--node-ip-address={address}"),
+                *(f"--temp-dir={folder}", "--block", "--disable-usage-stats"),
+            ],
             stdout=out,
             stderr=out,
             start_new_session=True,
@@ -74,20 +76,35 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def run_head(me: Membership, command: list[str], log: Path) -> int:
-    """Ray's head, the script, and its exit status for all. Raises LaunchError where another node left."""
+    """Ray's head, the script, and its exit status for all. Raises LaunchError where it cannot start, or another node or
+    this one's Ray left."""
     if me.num_node == 1:
         return _run_script(command, dict(os.environ), lambda: False)
-    server = StatusServer(me.host, me.port + 1, me.num_node)
-    status = LOST
-    ray = start_ray(me, me.host, log)
     try:
-        env = node_env() | {"RAY_ADDRESS": f"{me.host}:{me.port}"}
-        status = _run_script(command, env, lambda: server.stopped or server.lost is not None)
-        if server.lost is not None and not server.stopped and status != 0:
+        address = address_of(me.host)
+    except OSError as error:
+        raise LaunchError(
+            f"node 0's host {me.host!r} is unknown on node 0 ({error}): give its address in MLP_WORKER_0_HOST or "
+            "MASTER_ADDR on every node"
+        ) from error
+    check_port(address, me.port)
+    server = StatusServer(address, me.port + 1, me.num_node)
+    status, lost = LOST, ""
+    ray = start_ray(me, address, address, log)
+
+    def must_stop() -> bool:
+        nonlocal lost
+        if server.lost is not None:
+            lost = f"node {server.lost} is gone: its machine, its job or its Ray; what it said is in its own output"
+        elif ray.poll() is not None:
+            lost = f"node 0's Ray, at {address}:{me.port}, could not start or is gone; see {log}"
+        return server.stopped or bool(lost)
+
+    try:
+        status = _run_script(command, node_env() | {"RAY_ADDRESS": f"{address}:{me.port}"}, must_stop)
+        if lost and not server.stopped and status != 0:
             status = LOST
-            raise LaunchError(
-                f"node {server.lost} is gone: its machine, its job or its Ray; what it said is in its own output"
-            )
+            raise LaunchError(lost)
     finally:
         server.tell(status)
         stop(ray)
@@ -106,7 +123,7 @@ def run_worker(me: Membership, log: Path) -> int:
 
     signal.signal(signal.SIGINT, ask_to_stop)
     signal.signal(signal.SIGTERM, ask_to_stop)
-    ray = start_ray(me, connection.address, log)
+    ray = start_ray(me, connection.head, connection.address, log)
     try:
         with suppress(OSError):  # node 0 is gone
             while ray.poll() is None or stopped:  # where all were told to stop, Ray may end before node 0 tells
@@ -138,7 +155,7 @@ def _run_script(command: list[str], env: dict[str, str], must_stop: Callable[[],
     signal.signal(signal.SIGINT, end)
     signal.signal(signal.SIGTERM, end)
     while script.poll() is None:
-        if must_stop() and not first:
+        if not first and must_stop():
             end(signal.SIGTERM)
         if time.monotonic() > deadline:
             os.killpg(script.pid, signal.SIGKILL)

@@ -15,8 +15,9 @@ import torch
 import torch.distributed as dist
 
 from rlanything.broadcast import Line, Meeting
+from rlanything.cluster.addresses import use_interface
 from rlanything.cluster.placement import Slot
-from rlanything.cluster.runtime import Limit, Runtime, result, use_interface
+from rlanything.cluster.runtime import Limit, Runtime, result
 from rlanything.cluster.weights import StagedWeights, stage
 from rlanything.config import LearnerConfig, ModelConfig
 from rlanything.runs.folder import RunError

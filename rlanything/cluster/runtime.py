@@ -7,13 +7,14 @@ import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import psutil
 import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayTaskError
 from ray.util.placement_group import placement_group
@@ -51,7 +52,7 @@ class Runtime:
                 "`scripts/launch.sh alfworld_rl.py config=...` to every node, or set RAY_ADDRESS"
             )
         if address and re.fullmatch(r".+:\d+", address):
-            _wait_for_head(address)
+            wait_for_head(address)
         os.environ |= NODE_ENV
         with _own_sigterm():
             ray.init(
@@ -141,21 +142,29 @@ def _own_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, ours)
 
 
-def _wait_for_head(address: str) -> None:
+def wait_for_head(address: str, limit_s: float = HEAD_S) -> None:
     """Ray itself would try for many minutes, in silence. Raises RunError."""
     host, port = address.rsplit(":", 1)
-    deadline = time.monotonic() + HEAD_S
+    deadline = time.monotonic() + limit_s
     while True:
         try:
-            socket.create_connection((host, int(port)), timeout=HEAD_S).close()
-            return
+            socket.create_connection((host, int(port)), timeout=limit_s).close()
+            break
         except OSError as error:
             if time.monotonic() > deadline:
                 raise RunError(
-                    f"no Ray head answers at RAY_ADDRESS={address} after {HEAD_S:g} s ({error}); is node 0 up, and the "
-                    "port open?"
+                    f"no Ray head answers at RAY_ADDRESS={address} after {limit_s:g} s ({error}); is node 0 up, and "
+                    "the port open?"
                 ) from error
             time.sleep(POLL_S)
+    asked = [str(Path(sys.executable).with_name("ray")), "status", f"--address={address}"]
+    try:
+        subprocess.run(asked, timeout=limit_s, check=True, capture_output=True, text=True)
+    except (subprocess.TimeoutExpired, subprocess.CalledProcessError) as error:
+        raise RunError(
+            f"what listens at RAY_ADDRESS={address} is no Ray head of this version: another program has the port, or "
+            f"the nodes differ in what is installed; `{' '.join(['ray', *asked[1:]])}` says more"
+        ) from error
 
 
 def _work_in(folder: str) -> Callable[[], None]:
@@ -172,14 +181,6 @@ def _told(nodes: list[dict[str, Any]]) -> str:
         f"{n['NodeManagerAddress']} ({n['Resources'].get('CPU', 0):g} CPUs, {n['Resources'].get('GPU', 0):g} GPUs)"
         for n in nodes
     )
-
-
-def use_interface(address: str) -> None:
-    """Let gloo use this machine's interface of that address: it would take the one of the host's own name, which on
-    some machines is the loopback."""
-    found = psutil.net_if_addrs().items()
-    name = next(name for name, addresses in found if any(a.address == address for a in addresses))
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
 
 
 class Limit(NamedTuple):

@@ -8,6 +8,7 @@ import threading
 import time
 from contextlib import suppress
 
+from rlanything.cluster.addresses import address_of
 from rlanything.cluster.membership import LaunchError, Membership
 
 JOIN_TIMEOUT_S = 600.0  # for node 0 to come up
@@ -15,6 +16,21 @@ RANK_BYTES = 4
 STOP = b"s"  # a node was told to stop: so is the job
 # Without these a connection never learns that the network hangs or that the other machine lost its power: see tcp(7).
 KEEPALIVE = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3, socket.TCP_USER_TIMEOUT: 60_000}
+
+
+def check_port(host: str, port: int) -> None:
+    """Raise LaunchError where Ray's head could not listen there: it says so only in its log."""
+    _listen(host, port).close()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((host, port))
+    except OSError as error:
+        raise LaunchError(
+            f"cannot listen at {host}:{port} ({error.strerror}): another run holds the port, or {host} is not this "
+            "node's address; choose another port (MLP_WORKER_0_PORT or MASTER_PORT)"
+        ) from error
 
 
 class StatusServer:
@@ -25,13 +41,7 @@ class StatusServer:
 
     def __init__(self, host: str, port: int, num_node: int) -> None:
         self.num_node = num_node
-        try:
-            self._socket = socket.create_server((host, port))
-        except OSError as error:
-            raise LaunchError(
-                f"cannot listen at {host}:{port} ({error.strerror}): another run holds the port, or {host} is not this "
-                "node's address; choose another port (MLP_WORKER_0_PORT or MASTER_PORT)"
-            ) from error
+        self._socket = _listen(host, port)
         self._nodes: list[socket.socket] = []
         self.lost: int | None = None
         self.stopped = False
@@ -66,13 +76,13 @@ class StatusServer:
 
 
 class StatusConnection:
-    """Another node's end. Raises LaunchError where no node 0 answers."""
+    """Another node's end. Raises LaunchError where no node 0 answers; its name may be known only once it is up."""
 
     def __init__(self, me: Membership, timeout_s: float = JOIN_TIMEOUT_S) -> None:
         deadline = time.monotonic() + timeout_s
         while True:
             try:
-                self._socket = socket.create_connection((me.host, me.port + 1), timeout=5)
+                self._socket = socket.create_connection((address_of(me.host), me.port + 1), timeout=5)
                 break
             except OSError as error:
                 if time.monotonic() > deadline:
@@ -83,6 +93,7 @@ class StatusConnection:
                 time.sleep(1)
         _keep_alive(self._socket)
         self._socket.sendall(me.rank.to_bytes(RANK_BYTES))
+        self.head: str = self._socket.getpeername()[0]
         self.address: str = self._socket.getsockname()[0]  # of this node, as node 0 sees it
 
     def say_stop(self) -> None:

@@ -39,11 +39,10 @@ def free_port() -> int:
             return first.getsockname()[1]
 
 
-def launch(folder: Path, script: str) -> list[subprocess.Popen]:
+def launch(folder: Path, script: str, host: str = "127.0.0.1", port: int = 0) -> list[subprocess.Popen]:
     """The same command as nodes 0, 1 and 2; node 0's output is piped."""
     (folder / "script.py").write_text(script)
-    port = str(free_port())
-    shared = {"MLP_WORKER_NUM": "3", "MLP_WORKER_0_HOST": "127.0.0.1", "MLP_WORKER_0_PORT": port}
+    shared = {"MLP_WORKER_NUM": "3", "MLP_WORKER_0_HOST": host, "MLP_WORKER_0_PORT": str(port or free_port())}
     return [
         subprocess.Popen(
             [sys.executable, "-m", "rlanything.cluster.launch", "script.py"],
@@ -63,6 +62,35 @@ def test_every_node_ends_with_the_scripts_exit_status(tmp_path):
     said = [node.communicate(timeout=180)[0] for node in nodes]
     assert [node.returncode for node in nodes] == [7, 7, 7], said
     assert "three nodes" in said[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("host", ["localhost", socket.gethostname()])
+def test_nodes_find_one_another_by_the_name_of_the_head(tmp_path, host):
+    nodes = launch(tmp_path, JOIN, host)
+    said = [node.communicate(timeout=180)[0] for node in nodes]
+    assert [node.returncode for node in nodes] == [0, 0, 0], said
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+def test_a_job_whose_port_is_taken_ends_at_once_and_names_it(tmp_path, offset):
+    port = free_port()
+    with socket.create_server(("127.0.0.1", port + offset)):
+        head, *others = launch(tmp_path, "raise SystemExit(0)", port=port)
+        said = head.communicate(timeout=60)[0]
+        for node in others:  # they wait for a node 0 that may still come
+            node.kill()
+            node.communicate(timeout=60)
+    assert head.returncode == 1 and f"cannot listen at 127.0.0.1:{port + offset}" in said, said
+
+
+def test_a_ray_that_does_not_start_ends_the_job_and_its_log_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / ("long" * 30)))  # Ray's sockets allow of some 100 characters
+    nodes = launch(tmp_path, "import time; time.sleep(600)")
+    said = [node.communicate(timeout=120)[0] for node in nodes]
+    assert [node.returncode for node in nodes] == [1, 1, 1], said
+    assert "could not start or is gone; see logs/ray_node_0.log" in said[0], said
+    assert_nobody_works_in(tmp_path)
 
 
 @pytest.mark.slow

@@ -2,13 +2,14 @@
 
 import os
 import signal
+import socket
 import time
 
 import pytest
 import ray
 
 from rlanything.cluster.placement import Slot
-from rlanything.cluster.runtime import Limit, Runtime, result
+from rlanything.cluster.runtime import Limit, Runtime, result, wait_for_head
 from rlanything.config import Config
 from rlanything.runs.folder import RunError
 
@@ -52,3 +53,10 @@ def test_processes_see_the_accelerators_that_ray_reserved_for_the_run_and_one_th
         runtime.close()
     assert {first, second} <= {"4", "5", "6", "7"} and first != second
     assert (both, none) == (f"{first},{second}", "")
+
+
+def test_a_port_that_another_program_has_is_no_ray_head():
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(RunError, match=f"what listens at RAY_ADDRESS=127.0.0.1:{port} is no Ray head"):
+            wait_for_head(f"127.0.0.1:{port}", limit_s=3)
