@@ -85,8 +85,8 @@ def measure_driver(config: Config, load: Workload, tokenizer: str) -> Costs:
 
     from rlanything import checksum, feedback, samples, types
     from rlanything.chat import Chat
+    from rlanything.cluster.board import Board
     from rlanything.cluster.runtime import result
-    from rlanything.cluster.weights import WeightBoard
     from rlanything.config import ModelConfig
     from rlanything.diagnostics import diagnostics
     from rlanything.learner import packing
@@ -115,7 +115,7 @@ def measure_driver(config: Config, load: Workload, tokenizer: str) -> Costs:
         return [*samples.policy_samples([group], [0, 1], "token"), *samples.reward_samples([group], [0, 1], "token")]
 
     ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="error")
-    answer = ray.remote(WeightBoard).options(num_cpus=0).remote().current.remote  # of an actor that has little to do
+    answer = ray.remote(Board).options(num_cpus=0).remote().current.remote  # of an actor that has little to do
     ready = [answer("policy") for _ in range(1000)]
     ray.get(ready)
     record()

@@ -60,7 +60,8 @@ class EngineConfig:
     num_replica: int = 1  # engines of this role, each with weights and KV cache of its own
     enforce_eager: bool = False  # no CUDA graphs / compilation; always so on a CPU
     own_process: bool = False  # small engine of a judge or rewriter: in a process of its own, on one CPU thread
-    step_timeout_s: float = 600.0  # a forward pass that takes longer hangs: the run stops and says so
+    step_timeout_s: float = 600.0  # a forward pass or transfer of weights that takes longer hangs: a replica is started
+    # anew, as where it does not answer for so long; otherwise the run stops and says so
 
 
 @dataclass
@@ -191,7 +192,7 @@ class ClusterConfig:
     placement: str = "colocated"  # colocated: accelerators serve, then learn | split: each does one of them
     num_learner: int = 0  # ranks that train the models together; 0: one an accelerator, or one on CPUs
     num_env_host: int = 0  # processes that hold the episodes; 0: one a node
-    num_restart: int = 3  # of each engine that died, over the whole run
+    num_restart: int = 3  # of each engine or host that died, over the whole run
     weight_transfer: str = "auto"  # store (shared memory; LoRA's always) | broadcast (NCCL or gloo, and the store for
     # replicas that miss it) | auto: broadcast where vLLM and learners have accelerators of their own
     join_timeout_s: float = 600.0  # for `num_node` machines to join

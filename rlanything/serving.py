@@ -77,6 +77,7 @@ class Serving:
             else Collector(self.domain, self.models["policy"], self.models.get("reward"), config.reward)
         )
         self._counted: dict[str, EngineStats] = {}
+        self._cluster = cluster
         self._shares_devices = cluster is not None and cluster.placement.shares_devices
         self._asleep = False
 
@@ -115,8 +116,8 @@ class Serving:
 
     def figures(self) -> dict[str, float]:
         """Tokens and tokens per busy second of every engine since the last call; peak memory of this process and of
-        those that engines run in, and of the accelerator [GiB]."""
-        figures: dict[str, float] = {}
+        those that engines run in, and of the accelerator [GiB]; of a cluster, the faults since the run began."""
+        figures: dict[str, float] = self._cluster.faults() if self._cluster else {}
         for role, model in self.models.items():
             now, last = model.engine.stats(), self._counted.get(role, EngineStats())
             self._counted[role] = EngineStats(**vars(now))
@@ -127,7 +128,6 @@ class Serving:
             figures[f"engine/{role}_tokens_per_s"] = generated / busy if busy else 0.0
             figures[f"engine/{role}_cached_share"] = cached / prompt if prompt else 0.0
             figures[f"engine/{role}_busy_s"] = busy
-            figures[f"engine/{role}_restarts"] = now.restarts
         figures["peak_memory_gb"] = peak_memory_gb() + sum(stats.own_memory_gb for stats in self._counted.values())
         if torch.cuda.is_available():
             figures["peak_gpu_memory_gb"] = torch.cuda.max_memory_reserved() / 2**30

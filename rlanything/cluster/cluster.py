@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import ray
+
 from rlanything.chat import Chat, ChatModel
+from rlanything.cluster.board import NAME, Board
 from rlanything.cluster.engines import ReplicatedEngine, start_replicas
-from rlanything.cluster.hosts import HostCollector
+from rlanything.cluster.health import HealthCheck
+from rlanything.cluster.hosts import RESTARTS, HostCollector
 from rlanything.cluster.learners import LearnerGroup, RemoteLearner
 from rlanything.cluster.placement import Slot, broadcasts, place
 from rlanything.cluster.runtime import Runtime
-from rlanything.cluster.weights import BOARD, WeightBoard
 from rlanything.config import Config
 from rlanything.engines import check_model
 from rlanything.runs.folder import RunFolder
@@ -27,7 +30,8 @@ class Cluster:
         for role in roles:  # found here: a replica that cannot start would be started anew
             check_model(getattr(config.model, role), getattr(config.engine, role))
         self.runtime = Runtime(config, [folder.path, *(model for model in models if model.is_dir())])
-        self.board = self.runtime.start(WeightBoard, Slot(0), name=BOARD)
+        self.board = self.runtime.start(Board, Slot(0), name=NAME)
+        self._roles, self._health = roles, HealthCheck(config.cluster.restart_timeout_s)
         self._learners: LearnerGroup | None = None
 
     def chat_model(self, role: str) -> ChatModel:
@@ -37,6 +41,8 @@ class Cluster:
         slots, cluster = self.placement.engines[role], self.config.cluster
         sleeps = self.placement.shares_devices
         replicas = start_replicas(self.runtime, slots, role, model, engine, seed, log, self.board, cluster, sleeps)
+        for i, replica in enumerate(replicas.replicas):
+            self._health.watch(replica, f"replica {i} of the {role} engine", engine.step_timeout_s)
         return ChatModel(replicas, Chat(model))
 
     def collector(self, models: Mapping[str, ChatModel], splits: Sequence[str]) -> HostCollector:
@@ -61,6 +67,13 @@ class Cluster:
         if self._learners:
             self._learners.close()
 
+    def faults(self) -> dict[str, float]:
+        """How often since the run began a replica or host was started anew, and a request asked of another replica."""
+        counted = ray.get(self.board.faults.remote())
+        kinds = [f"engine/{role}_{what}" for role in self._roles for what in ("restarts", "reissued")]
+        return {kind: float(counted[kind]) for kind in (*kinds, RESTARTS)}
+
     def close(self) -> None:
         """End every process of this run and leave the cluster."""
+        self._health.close()
         self.runtime.close()

@@ -11,14 +11,14 @@ what to expect. A replica that loses the line has half of them: it ends itself, 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import time
-from collections.abc import Iterable, Sequence
+import traceback
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from zlib import crc32
 
 import ray
@@ -26,18 +26,27 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 
 from rlanything.broadcast import Expected, IncomingWeights, Meeting
 from rlanything.cluster.addresses import use_interface
+from rlanything.cluster.board import board, was_restarted
 from rlanything.cluster.learners import RemoteWeights
 from rlanything.cluster.placement import Slot
 from rlanything.cluster.runtime import Patience, Runtime, cause, unwrapped
-from rlanything.cluster.weights import BOARD, stage
+from rlanything.cluster.weights import stage
 from rlanything.config import ClusterConfig, EngineConfig, ModelConfig
-from rlanything.engines.base import Completion, Engine, EngineError, EngineStats, SamplingParams, peak_memory_gb
+from rlanything.engines.base import (
+    Completion,
+    Engine,
+    EngineDead,
+    EngineError,
+    EngineStats,
+    SamplingParams,
+    peak_memory_gb,
+)
+from rlanything.engines.watchdog import Watchdog
 from rlanything.precision import torch_dtype
 
 MAX_SESSIONS = 1 << 16  # remembered; an older episode has long ended
 MAX_CALLS = 10_000  # under way at once in one replica; its engine queues them
-
-logger = logging.getLogger(__name__)
+HEALTH = "health"  # the group of calls that have a thread of their own
 
 
 class EngineReplica:
@@ -52,18 +61,25 @@ class EngineReplica:
         from rlanything.engines import make_engine
 
         use_interface(ray.util.get_node_ip_address())
-        self.restarted = ray.get_runtime_context().was_current_actor_reconstructed
-        self._role = role
+        self.restarted = was_restarted(f"engine/{role}_restarts")
+        self._role, self._log_path = role, log_path
         self._make = partial(make_engine, model, config, seed, log_path, sleeps=sleeps)
+        self._watchdog = Watchdog(config.step_timeout_s, log_path)
         self._engine: Engine | None = None
-        if not self.restarted or not ray.get(_board().sleeps.remote(role)):
+        if not self.restarted or not ray.get(board().sleeps.remote(role)):
             self._start()
 
     def _start(self) -> None:
         self._engine = self._make()
-        current = ray.get(_board().current.remote(self._role)) if self.restarted else None
+        current = ray.get(board().current.remote(self._role)) if self.restarted else None
         if current is not None:
-            self._engine.load_weights(*current)
+            version, weights = current
+            self._engine.load_weights(version, weights)
+            if (found := self._engine.checksum()) != weights.checksum:
+                raise EngineError(
+                    f"a replica of the {self._role} engine that was started anew holds other weights than the "
+                    f"learner's of version {version}: {found} != {weights.checksum}"
+                )
 
     @property
     def engine(self) -> Engine:
@@ -76,33 +92,53 @@ class EngineReplica:
         self, prompt_ids: list[int], sampling: SamplingParams, n: int, images: tuple[str, ...]
     ) -> list[Completion]:
         """See `Engine.generate`."""
-        return await self.engine.generate(prompt_ids, sampling, n, images)
+        try:
+            return await self.engine.generate(prompt_ids, sampling, n, images)
+        except EngineDead as error:
+            self._end(error)
 
     async def call(self, method: str, *args: Any) -> Any:
         """What another method of the engine returns."""
-        return getattr(self.engine, method)(*args)
+        return self._guarded(getattr(self.engine, method), *args)
 
     async def sleep(self) -> None:
         """See `Engine.sleep`."""
         if self._engine is not None:
-            self._engine.sleep()
+            self._guarded(self._engine.sleep)
 
     async def wake(self) -> None:
         """See `Engine.wake`."""
         if self._engine is None:
             self._start()
         else:
-            self._engine.wake()
+            self._guarded(self._engine.wake)
 
-    async def receive(self, version: int, weights: IncomingWeights) -> None:
-        """See `Engine.load_weights`; of weights that the learner is about to send."""
+    async def holds(self) -> tuple[int, str]:
+        """Version and checksum of its weights."""
+        return self.engine.version, self._guarded(self.engine.checksum)
+
+    def _guarded(self, method: Callable[..., Any], *args: Any) -> Any:
+        """What it returns, or the EngineError that it raises. This process ends where it hangs or raises anything else,
+        of which torch and vLLM have several kinds: half of the weights may be old, or of the memory gone."""
         try:
-            self.engine.load_weights(version, weights)
+            with self._watchdog:
+                return method(*args)
         except EngineError:
             raise
-        except Exception:  # torch raises several kinds, vLLM others: after any of them half of the weights are old
-            logger.exception("the broadcast of weights broke: this replica ends, to be started anew")
-            os._exit(1)
+        except Exception as error:
+            self._end(error)
+
+    def _end(self, error: Exception) -> NoReturn:
+        """Ray starts another process, and whoever waits for this one asks again."""
+        with open(self._log_path, "a") as log:
+            print("the engine broke, and its process ends, to be started anew:", file=log)
+            traceback.print_exception(error, file=log)
+        os._exit(1)
+
+    @ray.method(concurrency_group=HEALTH)
+    async def is_there(self) -> bool:
+        """Answered by a thread of its own, also while the engine works."""
+        return True
 
     async def process(self) -> str:
         """Which process this is: another once it was started anew."""
@@ -110,13 +146,8 @@ class EngineReplica:
 
     async def stats(self) -> EngineStats:
         """Counters since the start, with this process's memory."""
-        own = {"own_memory_gb": peak_memory_gb(), "restarts": int(self.restarted)}
         counted = self._engine.stats() if self._engine is not None else EngineStats()
-        return EngineStats(**vars(counted) | own)
-
-
-def _board() -> Any:
-    return ray.get_actor(BOARD)
+        return replace(counted, own_memory_gb=peak_memory_gb())
 
 
 class ReplicatedEngine:
@@ -130,8 +161,9 @@ class ReplicatedEngine:
         config: EngineConfig,
         on_accelerators: bool,
         restart_timeout_s: float,
+        logs: str,
     ) -> None:
-        self.role, self.replicas, self.board = role, list(replicas), board
+        self.role, self.replicas, self.board, self.logs = role, list(replicas), board, logs
         self.restart_timeout_s = restart_timeout_s
         self.max_model_len, self.num_worker = config.max_model_len, config.tensor_parallel_size
         self.on_accelerators = on_accelerators
@@ -139,10 +171,9 @@ class ReplicatedEngine:
         self.version = 0
         self._expected: Expected = ()  # of a transfer: what the last one was
         self._meeting: tuple[list[str], Meeting] | None = None  # of these processes with the learner
-        self.reissued = 0
         self._under_way = [0] * len(self.replicas)
         self._replica_of: dict[str, int] = {}
-        self._dead: set[int] = set()
+        self._dead: dict[int, str] = {}  # for good, and why
 
     async def generate(
         self, prompt_ids: list[int], sampling: SamplingParams, n: int = 1, images: tuple[str, ...] = ()
@@ -151,7 +182,12 @@ class ReplicatedEngine:
         patience = Patience(self.restart_timeout_s, f"every replica of the {self.role} engine")
         restarting: set[int] = set()
         while True:
-            i = self._route(sampling.session, restarting | self._dead)
+            if len(self._dead) == len(self.replicas):
+                raise EngineError(
+                    f"all replicas of the {self.role} engine are dead: {'; '.join(self._dead.values())}; their logs "
+                    f"are {self.logs}"
+                )
+            i = self._route(sampling.session, restarting.union(self._dead))
             self._under_way[i] += 1
             try:
                 completions: list[Completion] = await self.replicas[i].generate.remote(prompt_ids, sampling, n, images)
@@ -159,15 +195,13 @@ class ReplicatedEngine:
             except ActorUnavailableError:
                 restarting.add(i)
             except ActorDiedError as error:
-                self._dead.add(i)
-                if len(self._dead) == len(self.replicas):
-                    raise EngineError(f"all replicas of the {self.role} engine are dead: {cause(error)}") from error
+                self._dead[i] = cause(error)
             except RayTaskError as error:
                 raise unwrapped(error) from None
             finally:
                 self._under_way[i] -= 1
-            self.reissued += 1
-            if len(restarting | self._dead) == len(self.replicas):
+            self.board.count.remote(f"engine/{self.role}_reissued")
+            if len(restarting.union(self._dead)) == len(self.replicas) > len(self._dead):
                 await asyncio.sleep(patience.pause_s())
                 restarting.clear()
 
@@ -194,7 +228,9 @@ class ReplicatedEngine:
             meeting = self._meet(tensors) if self._expected and not tensors.are_staged else None
             if meeting:
                 receiving = [
-                    replica.receive.remote(version, IncomingWeights(meeting, 1 + i * self.num_worker, self._expected))
+                    replica.call.remote(
+                        "load_weights", version, IncomingWeights(meeting, 1 + i * self.num_worker, self._expected)
+                    )
                     for i, replica in enumerate(self.replicas)
                 ]
             staged = tensors.stage(meeting)
@@ -221,11 +257,14 @@ class ReplicatedEngine:
         return self._meeting[1]
 
     def checksum(self) -> str:
-        """See `Engine.checksum`. Raises EngineError where the replicas differ."""
-        found = self._every("call", "checksum")
-        if len(set(found)) != 1:
-            raise EngineError(f"the replicas of the {self.role} engine hold different weights: {found}")
-        return str(found[0])
+        """See `Engine.checksum`. Raises EngineError where the replicas differ, in version or weights."""
+        found: list[tuple[int, str]] = self._every("holds")
+        if {version for version, _ in found} != {self.version} or len({checksum for _, checksum in found}) != 1:
+            raise EngineError(
+                f"the replicas of the {self.role} engine hold different weights; expected version {self.version} of "
+                f"all, found versions and checksums {found}"
+            )
+        return found[0][1]
 
     def sleep(self) -> None:
         """See `Engine.sleep`."""
@@ -259,7 +298,9 @@ class ReplicatedEngine:
                 time.sleep(patience.pause_s())
                 reference = getattr(self.replicas[i], method).remote(*args)
             except ActorDiedError as error:
-                raise EngineError(f"replica {i} of the {self.role} engine is dead: {cause(error)}") from error
+                raise EngineError(
+                    f"replica {i} of the {self.role} engine is dead: {cause(error)}; its log is of {self.logs}"
+                ) from error
             except RayTaskError as error:
                 raise unwrapped(error) from None
 
@@ -289,10 +330,12 @@ def start_replicas(
             sleeps,
             max_restarts=cluster.num_restart,
             max_concurrency=MAX_CALLS,
+            concurrency_groups={HEALTH: 1},
         )
         for i, slot in enumerate(slots)
     ]
     on_accelerators = config.kind == "vllm" and bool(slots[0].devices)
-    engine = ReplicatedEngine(role, replicas, board, config, on_accelerators, cluster.restart_timeout_s)
+    logs = str(log_path.with_stem(f"{log_path.stem}_*"))
+    engine = ReplicatedEngine(role, replicas, board, config, on_accelerators, cluster.restart_timeout_s, logs)
     engine.stats()  # waits until they are up
     return engine

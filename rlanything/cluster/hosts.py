@@ -11,6 +11,7 @@ import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 
 from rlanything.chat import Chat, ChatModel
+from rlanything.cluster.board import was_restarted
 from rlanything.cluster.engines import ReplicatedEngine
 from rlanything.cluster.placement import Slot
 from rlanything.cluster.runtime import Patience, Runtime, cause, unwrapped
@@ -21,6 +22,7 @@ from rlanything.engines.base import EngineError
 from rlanything.types import Group
 
 REPORT_S = 0.5  # between two looks at how far the hosts are
+RESTARTS = "env_host_restarts"  # the fault's name
 START_S = 120.0  # a host's first answer may take longer: it may be starting
 
 
@@ -28,6 +30,7 @@ class EnvHost:
     """A Ray actor: plays and judges its share of every batch."""
 
     def __init__(self, config: Config, splits: Sequence[str], roles: Sequence[str]) -> None:
+        was_restarted(RESTARTS)
         self.config, self.domain = config, make_domain(config)
         self.domain.prepare(splits)
         self.chats = {role: Chat(getattr(config.model, role)) for role in roles}

@@ -100,7 +100,7 @@ class Runtime:
 
     def start(self, actor: type, slot: Slot, *args: Any, **options: Any) -> Any:
         """A handle of `actor(*args)` in a process of its own at `slot`; `options` are Ray's."""
-        handle: Any = ray.remote(actor).options(**self._options(slot), **options).remote(*args)
+        handle: Any = ray.remote(**self._options(slot), **options)(actor).remote(*args)
         self._actors.append(handle)
         return handle
 

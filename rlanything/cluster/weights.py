@@ -20,7 +20,6 @@ from torch import Tensor
 from rlanything.broadcast import Expected, Line
 from rlanything.checksum import Digest
 
-BOARD = "weight_board"  # its name: Ray warns where an actor that may be started anew is given another's handle
 BUCKET_BYTES = 1 << 28  # large enough that a bucket's round trip does not count
 
 logger = logging.getLogger(__name__)
@@ -48,31 +47,6 @@ class StagedWeights:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", UserWarning)  # the store's memory is read-only, and so are we
                     yield name, torch.from_numpy(data).view(getattr(torch, dtype)).view(shape)
-
-
-class WeightBoard:
-    """A Ray actor: the weights that every role's engine should hold now, and whether it sleeps, for replicas that are
-    started anew."""
-
-    def __init__(self) -> None:
-        self._current: dict[str, tuple[int, StagedWeights]] = {}
-        self._asleep: set[str] = set()
-
-    def post(self, role: str, version: int, weights: StagedWeights) -> None:
-        """Replace a role's; the object store frees what nobody holds any more."""
-        self._current[role] = version, weights
-
-    def current(self, role: str) -> tuple[int, StagedWeights] | None:
-        """Version and weights; None where a role has those of its model's files."""
-        return self._current.get(role)
-
-    def set_sleeps(self, role: str, sleeps: bool) -> None:
-        """Before a role's engines are told to."""
-        (self._asleep.add if sleeps else self._asleep.discard)(role)
-
-    def sleeps(self, role: str) -> bool:
-        """Whether a role's engines gave their memory to the learners."""
-        return role in self._asleep
 
 
 def stage(weights: Iterable[tuple[str, Tensor]], keep: bool = True, line: Line | None = None) -> StagedWeights:

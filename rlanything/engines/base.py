@@ -47,8 +47,7 @@ class Completion:
 @dataclass
 class EngineStats:
     """Counters since the engine started. `busy_s` is the time spent inside model steps, `own_memory_gb` the peak
-    memory of the process that the engine has to itself [GiB]; 0 where it lives in its caller's. `restarts` counts
-    replicas that died and were started anew."""
+    memory of the process that the engine has to itself [GiB]; 0 where it lives in its caller's."""
 
     prompt_tokens: int = 0
     cached_prompt_tokens: int = 0
@@ -56,7 +55,6 @@ class EngineStats:
     steps: int = 0
     busy_s: float = 0.0
     own_memory_gb: float = 0.0
-    restarts: int = 0
 
 
 def peak_memory_gb() -> float:
@@ -66,6 +64,10 @@ def peak_memory_gb() -> float:
 
 class EngineError(ClearError, RuntimeError):
     """The engine could not do what it was asked: the message says which request and what to do."""
+
+
+class EngineDead(EngineError):
+    """The engine broke in the middle of its work and serves nobody any more; a new one may."""
 
 
 class PromptTooLong(EngineError):
@@ -85,7 +87,7 @@ class Engine(Protocol):
         """Sample `n` responses to one prompt; requests of concurrent callers are batched.
 
         Raises PromptTooLong where len(prompt_ids) + 1 exceeds `max_model_len` (a response is cut to what
-        fits), EngineError where the engine is dead.
+        fits), EngineDead where the engine is dead.
         """
         ...
 

@@ -21,7 +21,7 @@ from rlanything.checksum import LM_HEAD, checksum
 from rlanything.config import EngineConfig
 from rlanything.engines.admission import Admission
 from rlanything.engines.attention import BLOCK_SIZE, IMPLEMENTATION, BlockCache, round_up
-from rlanything.engines.base import Completion, EngineError, EngineStats, SamplingParams
+from rlanything.engines.base import Completion, EngineDead, EngineError, EngineStats, SamplingParams
 from rlanything.engines.blocks import BlockPool
 from rlanything.engines.pump import Pump
 from rlanything.engines.request import response_limit
@@ -89,7 +89,7 @@ class TransformersEngine:
     ) -> list[Completion]:
         """See `Engine.generate`. The `n` samples share one prefill."""
         if self._error is not None:
-            raise EngineError(f"the engine died earlier: {self._error!r}; start a new one") from self._error
+            raise EngineDead(f"the engine died earlier: {self._error!r}; start a new one") from self._error
         max_tokens = response_limit(prompt_ids, sampling, n, images, self.max_model_len)
         if self._cache is None:
             raise EngineError("the engine sleeps: call wake() before generate()")
@@ -170,8 +170,8 @@ class TransformersEngine:
         self._error = error
         for request in self._scheduler.waiting + [sequence.request for sequence in self._scheduler.running]:
             if not request.future.done():
-                request.future.set_exception(EngineError(f"the engine died: {error!r}"))
-        self._admission.fail(EngineError(f"the engine died: {error!r}"))
+                request.future.set_exception(EngineDead(f"the engine died: {error!r}"))
+        self._admission.fail(EngineDead(f"the engine died: {error!r}"))
 
     def _step(self) -> bool:
         """Admit what fits, run one forward pass over prefills and decodes, sample. False once nothing is left."""

@@ -53,7 +53,7 @@ from rlanything.checksum import Digest, checksum  # noqa: E402
 from rlanything.config import EngineConfig  # noqa: E402
 from rlanything.engines import unnamed_memory  # noqa: E402
 from rlanything.engines.admission import Admission  # noqa: E402
-from rlanything.engines.base import Completion, EngineError, EngineStats, SamplingParams  # noqa: E402
+from rlanything.engines.base import Completion, EngineDead, EngineError, EngineStats, SamplingParams  # noqa: E402
 from rlanything.engines.pump import Pump  # noqa: E402
 from rlanything.engines.request import response_limit  # noqa: E402
 from rlanything.engines.sampling import mix  # noqa: E402
@@ -197,7 +197,7 @@ class VLLMEngine:
     ) -> list[Completion]:
         """See `Engine.generate`."""
         if self._error is not None or self._engine is None:
-            raise EngineError(f"the engine is dead ({self._error!r}); start a new one") from self._error
+            raise EngineDead(f"the engine is dead ({self._error!r}); start a new one") from self._error
         max_tokens = response_limit(prompt_ids, sampling, n, images, self.max_model_len)
         seed = sampling.seed if sampling.seed is not None else int(self._seeds.integers(2**63))
         params = vllm.SamplingParams(
@@ -289,9 +289,9 @@ class VLLMEngine:
         self._error = error
         for future in self._futures.values():
             if not future.done():
-                future.set_exception(EngineError(f"the engine died: {error!r}"))
+                future.set_exception(EngineDead(f"the engine died: {error!r}"))
         self._futures.clear()
-        self._admission.fail(EngineError(f"the engine died: {error!r}"))
+        self._admission.fail(EngineDead(f"the engine died: {error!r}"))
 
     def _drop_cancelled(self) -> None:
         if cancelled := [key for key, future in self._futures.items() if future.done()]:

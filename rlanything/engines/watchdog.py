@@ -1,4 +1,4 @@
-"""Ends the process where an engine hangs: a forward pass that never returns can neither be cancelled nor raise."""
+"""Ends the process where an engine hangs: a call that never returns can neither be cancelled nor raise."""
 
 from __future__ import annotations
 
@@ -43,8 +43,9 @@ class Watchdog:
         with open(self.log_path, "a") as log:
             faulthandler.dump_traceback(log, all_threads=True)
         print(
-            f"error: the engine hangs: one forward pass takes longer than engine.*.step_timeout_s={self.limit_s:g}; "
-            f"where it hangs is in {self.log_path}; the same command goes on from the last checkpoint",
+            "error: the engine hangs: a forward pass or a transfer of weights takes longer than "
+            f"engine.*.step_timeout_s={self.limit_s:g}; where it hangs is in {self.log_path}; the same command goes on "
+            "from the last checkpoint",
             file=sys.stderr,
             flush=True,
         )

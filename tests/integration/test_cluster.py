@@ -208,7 +208,7 @@ def test_a_replica_or_host_that_dies_is_started_anew(world, three_nodes, tmp_pat
     records = [r for r in read_jsonl(tmp_path / "run/metrics.jsonl") if r["phase"] == "train"]
     assert [r["step"] for r in records] == [1, 2, 3, 4, 5, 6]
     restarts = sum(records[-1][f"engine/{role}_restarts"] for role in ("policy", "reward", "rewriter"))
-    assert restarts == (actor == "EngineReplica")
+    assert (restarts, records[-1]["env_host_restarts"]) == ((1, 0) if actor == "EngineReplica" else (0, 1))
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Replicas of an engine, one of which dies: while weights are sent to them, and while they sleep."""
+"""Replicas of an engine, one of which dies or does not answer: at work, while weights are sent, while they sleep."""
 
 import asyncio
 import os
@@ -66,7 +66,8 @@ def transfer(learner, engine, version: int) -> bool:
 
 
 def process_ids(engine) -> list[int]:
-    return [int(ray.get(replica.process.remote()).rsplit("/", 1)[1]) for replica in engine.replicas]
+    """Of the replicas, once all of them are up."""
+    return [int(process.rsplit("/", 1)[1]) for process in engine._every("process")]
 
 
 def kill(process_id: int) -> None:
@@ -93,11 +94,84 @@ def test_weights_arrive_by_broadcast_also_where_a_replica_dies(cluster, monkeypa
         return meeting
 
     monkeypatch.setattr(engine, "_meet", meet_and_lose_one)  # in the middle of one: the store has them
-    first = process_ids(engine)
     assert not transfer(learner, engine, 5)
-    assert engine.stats().restarts == 2 and process_ids(engine)[1] != first[1]
+    assert cluster.faults()["engine/policy_restarts"] == 3  # the other had half of the weights
     monkeypatch.undo()
     assert transfer(learner, engine, 6)
+
+
+def ask(engine, num: int) -> list[list[int]]:
+    """What sessions of their own get at the same time, each of a seed of its own."""
+
+    async def all_at_once():
+        params = [SamplingParams(1.0, 24, seed=i, session=str(i)) for i in range(num)]
+        return await asyncio.gather(*(engine.generate([3, 4, 5 + i], p) for i, p in enumerate(params)))
+
+    return [completions[0].token_ids for completions in asyncio.run(all_at_once())]
+
+
+def test_a_replica_whose_engine_breaks_or_that_is_stopped_is_started_anew_and_its_requests_are_asked_again(cluster):
+    def break_it(replica) -> None:
+        """Its next forward pass raises, as where a device is lost. (Ray sends a function of a test by its code.)"""
+
+        def step(*_, **__):
+            raise RuntimeError("device lost")
+
+        engine = replica.engine
+        if hasattr(engine, "_scheduler"):
+            engine._forward = step
+        else:
+            engine._engine.step = step
+
+    cluster.config.engine.policy.step_timeout_s = 10.0
+    engine = cluster.chat_model("policy").engine
+    learner = cluster.learner("policy", 100, 1.0)
+    transfer(learner, engine, 1)
+    expected, first = ask(engine, 6), process_ids(engine)
+
+    ray.get(engine.replicas[0].__ray_call__.remote(break_it))
+    assert ask(engine, 6) == expected
+    second = process_ids(engine)
+    assert second[0] != first[0] and second[1] == first[1]
+    faults = cluster.faults()
+    assert faults["engine/policy_restarts"] == 1 and faults["engine/policy_reissued"] == 3
+    assert "device lost" in (cluster.folder.logs / "engine_policy_0.log").read_text()
+
+    os.kill(second[1], signal.SIGSTOP)
+    assert ask(engine, 6) == expected
+    assert process_ids(engine)[1] != second[1] and not psutil.pid_exists(second[1])
+    assert cluster.faults()["engine/policy_restarts"] == 2
+    assert engine.checksum() == learner.checksum(engine.dtype)
+
+
+def test_a_replica_that_breaks_in_a_transfer_is_started_anew_with_the_weights(cluster):
+    def half_way(replica) -> None:
+        def load(*_):
+            raise RuntimeError("out of memory")
+
+        replica.engine.load_weights = load
+
+    engine = cluster.chat_model("policy").engine
+    learner = cluster.learner("policy", 100, 1.0)
+    ray.get(engine.replicas[1].__ray_call__.remote(half_way))
+    transfer(learner, engine, 1)
+    assert cluster.faults()["engine/policy_restarts"] == 1
+
+
+def test_a_replica_of_another_version_is_told_and_dead_ones_are_named(cluster):
+    def forget(replica) -> None:
+        replica.engine.version = 7
+
+    cluster.config.cluster.num_restart = 0
+    engine = cluster.chat_model("policy").engine
+    ray.get(engine.replicas[1].__ray_call__.remote(forget))
+    with pytest.raises(EngineError, match=r"expected version 0 of all, found .*\(7, "):
+        engine.checksum()
+    for process in process_ids(engine):
+        kill(process)
+    for _ in range(2):  # when they are found dead, and once they are known to be
+        with pytest.raises(EngineError, match=r"all replicas of the policy engine are dead: .*engine_policy_\*\.log"):
+            ask(engine, 1)
 
 
 @pytest.mark.slow
@@ -107,7 +181,7 @@ def test_a_replica_that_dies_asleep_leaves_the_memory_to_learners_until_all_wake
     transfer(learner, engine, 1)
     engine.sleep()
     kill(process_ids(engine)[0])
-    assert engine.stats().restarts == 1
+    assert process_ids(engine) and cluster.faults()["engine/policy_restarts"] == 1
     with pytest.raises(EngineError, match="anew while it slept"):
         engine.checksum()
     engine.wake()
