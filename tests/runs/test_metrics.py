@@ -1,5 +1,7 @@
 """Figures reach metrics.jsonl and every sink, each split under its own name."""
 
+import time
+
 import pytest
 
 from rlanything.config import Config
@@ -39,8 +41,16 @@ def test_wandb_gets_every_figure_and_a_resumed_run_keeps_its_id(tmp_path, monkey
     first = (tmp_path / "wandb_id").read_text()
     write_three(tmp_path, "wandb")
     assert (tmp_path / "wandb_id").read_text() == first
-    logs = [path.read_bytes() for path in tmp_path.glob("wandb/offline-run-*/*.wandb")]
-    assert logs and all(name.encode() in log for name in EXPECTED for log in logs)
+    deadline = time.monotonic() + 20  # its own process writes them, on a busy machine a moment after the run's end
+    while not all(name.encode() in log for name in EXPECTED for log in wandb_logs(tmp_path)):
+        assert time.monotonic() < deadline, wandb_logs(tmp_path)
+        time.sleep(0.1)
+    assert len(wandb_logs(tmp_path)) == 2
+
+
+def wandb_logs(folder):
+    """What Weights & Biases would send, of each run."""
+    return [path.read_bytes() for path in folder.glob("wandb/offline-run-*/*.wandb")]
 
 
 def test_an_unknown_sink_is_refused_with_the_known_ones(tmp_path):
