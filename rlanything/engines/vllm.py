@@ -37,6 +37,7 @@ _LOGGER.propagate = False
 import vllm  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 from vllm.distributed.device_communicators import shm_broadcast  # noqa: E402
+from vllm.distributed.device_communicators.cpu_communicator import CpuCommunicator  # noqa: E402
 from vllm.platforms import current_platform  # noqa: E402
 
 if current_platform.is_cpu():
@@ -63,6 +64,8 @@ from rlanything.precision import torch_dtype  # noqa: E402
 
 # No names in /dev/shm, which would outlive a process that is killed. vLLM's workers import this before they make any.
 shm_broadcast.shared_memory = unnamed_memory
+# Nor those that its own all-reduce makes, on CPUs that have AVX-512, outside of Python: gloo serves as well.
+CpuCommunicator._all_group_ranks_share_shm_group_name = lambda self: False  # type: ignore[method-assign]
 tqdm.set_lock(threading.RLock())  # its default lock is a named semaphore in them: it serves bars of several processes
 
 GIB = 2**30
