@@ -22,8 +22,8 @@ def start_deepspeed(log_path: Path | None, timeout_s: float = 1800.0) -> ModuleT
     """Import and start DeepSpeed; the process's log of it goes to `log_path`, nowhere where None, from here on.
 
     One process needs no rendezvous: its group lives in an in-process store, so no port is opened. Where a launcher
-    has set WORLD_SIZE > 1, its RANK, LOCAL_RANK, MASTER_ADDR and MASTER_PORT are used. A rank waits `timeout_s` for the
-    others, in DeepSpeed's own groups too.
+    has set WORLD_SIZE > 1, its RANK, LOCAL_RANK, MASTER_ADDR and MASTER_PORT are used. A rank waits `timeout_s` of the
+    first call for the others, in DeepSpeed's own groups too, which learners make later.
     """
     # Before the import: DeepSpeed probes for accelerators and warns on stdout where it finds none.
     os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
@@ -38,9 +38,9 @@ def start_deepspeed(log_path: Path | None, timeout_s: float = 1800.0) -> ModuleT
 
     # The shared-memory all-reduce serves tensor-parallel inference on CPUs alone; building it takes a minute.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    # A group that is made of another, as DeepSpeed does, does not inherit its timeout: it takes torch's default.
-    distributed_c10d.default_pg_timeout = distributed_c10d.default_pg_nccl_timeout = timedelta(seconds=timeout_s)
     if not dist.is_initialized():
+        # A group that is made of another, as DeepSpeed does, does not inherit its timeout: it takes torch's default.
+        distributed_c10d.default_pg_timeout = distributed_c10d.default_pg_nccl_timeout = timedelta(seconds=timeout_s)
         if int(os.environ.get("WORLD_SIZE", "1")) == 1:
             dist.init_process_group(store=dist.HashStore(), rank=0, world_size=1)
         else:

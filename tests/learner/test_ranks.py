@@ -102,12 +102,18 @@ def assert_alike(one, two):
 
 
 @pytest.mark.integration
-def test_deepspeeds_own_groups_wait_as_long_as_asked():
+def test_a_learners_groups_wait_as_long_as_the_rank_was_told(model_folder):
     code = (
-        "import torch\n"
+        "import sys, torch\n"
+        "from rlanything.config import LearnerConfig, ModelConfig\n"
+        "from rlanything.learner.deepspeed import Learner\n"
         "from rlanything.learner.distributed import start_deepspeed\n"
-        "group = start_deepspeed(None, 77.0).utils.groups._clone_world_group()\n"
-        "print(group._get_backend(torch.device('cpu')).options._timeout.total_seconds())\n"
+        "start_deepspeed(None, 77.0)\n"
+        "learner = Learner(ModelConfig(sys.argv[1]), LearnerConfig(zero_stage=2, dtype='float32'), total_update=1)\n"
+        "for group in learner.optimizer.real_dp_process_group, torch.distributed.new_group([0]):\n"
+        "    group = group[0] if isinstance(group, list) else group\n"
+        "    print(group._get_backend(torch.device('cpu')).options._timeout.total_seconds())\n"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True)
-    assert told.stdout.splitlines()[-1] == "77.0", told.stdout
+    command = [sys.executable, "-c", code, str(model_folder["qwen3"])]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
+    assert told.stdout.splitlines()[-2:] == ["77.0", "77.0"], told.stdout
