@@ -1,8 +1,11 @@
-"""A digest of model weights that learner and engine both compute, to prove that they hold the same ones."""
+"""Digests: of model weights, which learner and engine both compute, to prove that they hold the same ones; and of what
+a checkpoint's files hold, to prove that they are read as they were written."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from blake3 import blake3
@@ -51,3 +54,21 @@ def checksum(tensors: Iterable[tuple[str, torch.Tensor]], dtype: torch.dtype) ->
     for name, tensor in tensors:
         digest.add(name, tensor)
     return digest.hexdigest()
+
+
+def sealed(state: dict[str, Any]) -> str:
+    """JSON of it with a checksum of its own."""
+    plain = json.loads(json.dumps(state))  # as it will be read: every key a string
+    return json.dumps(plain | {"checksum": _of_json(plain)})
+
+
+def unsealed(text: str) -> dict[str, Any]:
+    """What `sealed` was given. Raises ValueError where a character has changed since."""
+    state: dict[str, Any] = json.loads(text)
+    if state.pop("checksum", None) != _of_json(state):
+        raise ValueError("its content does not have the checksum that it was written with")
+    return state
+
+
+def _of_json(state: dict[str, Any]) -> str:
+    return blake3(json.dumps(state, sort_keys=True).encode()).hexdigest(length=16)

@@ -7,7 +7,6 @@ of the micro-batches.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import shutil
@@ -23,7 +22,7 @@ import torch.distributed as dist
 from torch import Tensor
 from transformers import AutoTokenizer
 
-from rlanything.checksum import checksum
+from rlanything.checksum import checksum, sealed, unsealed
 from rlanything.config import LearnerConfig, ModelConfig
 from rlanything.errors import LearnerError
 from rlanything.learner.adapters import adapters, add_adapters, frozen, without_adapters
@@ -312,18 +311,19 @@ class Learner:
         dist.barrier()
         if self.rank == 0:
             state = {"rng": self._rng.bit_generator.state, "num_updates": self.num_updates}
-            (part / STATE).write_text(json.dumps(state))
+            (part / STATE).write_text(sealed(state))
             os.rename(part, folder)
         dist.barrier()
 
     def load(self, folder: Path) -> None:
         """Continue from `save`, whatever the number of ranks and the ZeRO stage were then.
 
-        Raises LearnerError where the folder holds no such state, ValueError where it is of another model.
+        Raises LearnerError where the folder holds no such state, ValueError where it is of another model or is no
+        longer what was written.
         """
         if not (folder / STATE).is_file():
             raise LearnerError(f"{folder}: no learner state found; expected what Learner.save wrote there")
-        state = json.loads((folder / STATE).read_text())
+        state = unsealed((folder / STATE).read_text())
         self._state().load(folder, state["num_updates"])
         self._rng.bit_generator.state, self.num_updates = state["rng"], state["num_updates"]
 

@@ -18,7 +18,10 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from rlanything.checksum import checksum
+
 KINDS = ("weight", "exp_avg", "exp_avg_sq")  # float32 weights and AdamW's two moments
+CHECKSUM = "checksum"  # of a file's pieces, in its header
 FILE_BYTES = 1 << 31  # of a file: what is copied to the host at once
 
 
@@ -52,8 +55,10 @@ class ShardedState:
         self._write(folder, pieces, num_file)
 
     def load(self, folder: Path, num_updates: int) -> None:
-        """Read all that this rank holds. Raises ValueError where the files hold another model."""
+        """Read all that this rank holds. Raises ValueError where the files hold another model, or something else than
+        was written: each rank looks at its share of them."""
         pieces = Pieces(folder)
+        pieces.verify(self.rank, self.world)
         if num_updates:
             self._make_moments(num_updates)
         with torch.no_grad():
@@ -112,7 +117,8 @@ class ShardedState:
             self.adam.state[flat] = {"step": torch.tensor(float(num_updates)), **moments}
 
     def _write(self, folder: Path, pieces: dict[str, Tensor], number: int) -> None:
-        save_file(pieces, folder / f"rank_{self.rank:04d}_{number:04d}.safetensors")
+        metadata = {CHECKSUM: checksum(pieces.items(), torch.float32)}
+        save_file(pieces, folder / f"rank_{self.rank:04d}_{number:04d}.safetensors", metadata)
 
 
 class Pieces:
@@ -120,14 +126,22 @@ class Pieces:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._files: list[Any] = []
+        self._files: list[tuple[Path, Any]] = []
         self._found: dict[tuple[str, str], list[tuple[int, int, str, Any]]] = defaultdict(list)
         for path in sorted(folder.glob("rank_*.safetensors")):
             file = safe_open(path, "pt")
+            self._files.append((path, file))
             for key in file.keys():  # noqa: SIM118 - not a mapping
                 name, kind, start = key.rsplit("/", 2)
                 length = file.get_slice(key).get_shape()[0]
                 self._found[name, kind].append((int(start), length, key, file))
+
+    def verify(self, rank: int, world: int) -> None:
+        """Raise ValueError where one of this rank's share of the files does not hold what was written."""
+        for path, file in self._files[rank::world]:
+            found = checksum(((key, file.get_tensor(key)) for key in file.keys()), torch.float32)  # noqa: SIM118
+            if found != (file.metadata() or {}).get(CHECKSUM):
+                raise ValueError(f"{path}: its content does not have the checksum that it was written with")
 
     def check(self, name: str, length: int) -> None:
         """Raise ValueError where a tensor has another number of elements in the files."""

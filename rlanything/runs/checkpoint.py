@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from typing import Any, Protocol
 
 from safetensors import SafetensorError
 
+from rlanything.checksum import sealed, unsealed
 from rlanything.runs.folder import RunError
 
 _META = "meta.json"
@@ -45,7 +45,7 @@ def save(root: Path, step: int, learners: Mapping[str, Saveable], state: dict[st
         for name, learner in learners.items():
             learner.save(temporary / name)
             learner.export(temporary / name / "hf")
-        (temporary / _META).write_text(json.dumps({"step": step, **state}))
+        (temporary / _META).write_text(sealed({"step": step, **state}))
         shutil.rmtree(final, ignore_errors=True)
         temporary.rename(final)
     for old in _complete(root)[:-keep]:
@@ -77,7 +77,7 @@ def latest(root: Path) -> Path | None:
 def load(folder: Path, learners: Mapping[str, Saveable]) -> dict[str, Any]:
     """Restore the learners; returns what `save` was given as state, with "step". Raises RunError naming the file."""
     try:
-        state: dict[str, Any] = json.loads((folder / _META).read_text())
+        state: dict[str, Any] = unsealed((folder / _META).read_text())
         for name, learner in learners.items():
             learner.load(folder / name)
     except RunError:  # a rank that is lost, say, which is not the checkpoint's fault

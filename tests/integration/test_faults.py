@@ -58,12 +58,15 @@ def test_a_full_disk_while_saving_keeps_the_last_checkpoint_and_the_run_goes_on(
     assert [r["step"] for r in read_jsonl(tmp_path / "run/metrics.jsonl") if r["phase"] == "train"] == [1, 2]
 
 
-def test_a_cut_checkpoint_is_named_and_the_run_goes_on_from_the_one_before_it(started, tmp_path, run_broken):
+@pytest.mark.parametrize("fault", ["cut", "corrupt"])
+def test_a_broken_checkpoint_is_named_and_the_run_goes_on_from_the_one_before_it(started, tmp_path, run_broken, fault):
     train(started)
     started.experiment.total_step = 3
     newest = tmp_path / "run/checkpoints/step_000002"
     state = next((newest / "policy").glob("rank_*.safetensors"))
-    state.write_bytes(state.read_bytes()[: state.stat().st_size // 2])
+    whole = state.read_bytes()
+    half = len(whole) // 2
+    state.write_bytes(whole[:half] if fault == "cut" else whole[:half] + bytes([whole[half] ^ 1]) + whole[half + 1 :])
     assert_clear(run_broken(started), f"{newest}: the checkpoint cannot be read", "remove that folder")
     shutil.rmtree(newest)
     train(started)

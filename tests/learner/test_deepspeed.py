@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from deepspeed.runtime.zero.offload_config import OffloadStateTypeEnum as State
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlanything.config import LearnerConfig, ModelConfig
@@ -90,11 +91,18 @@ def test_save_and_load_continue_bit_for_bit(make_learner, tmp_path, zero_stage):
 
 
 @pytest.mark.parametrize(
-    "keys", [{"zero_stage": 1}, {"zero_stage": 2}, {"zero_stage": 3}, {"zero_stage": 2, "lora_rank": 2}]
+    "keys",
+    [
+        *({"zero_stage": stage, "offload": offload} for stage in (1, 2, 3) for offload in (False, True)),
+        {"zero_stage": 2, "lora_rank": 2},
+    ],
+    ids=str,
 )
 def test_handing_over_the_accelerator_changes_nothing(make_learner, tmp_path, keys):
     kept, handed = (make_learner(kl_beta=0.1, **keys) for _ in range(2))
     handed.offload()
+    states = {State.hp_params, State.optim_states} & handed.engine.optimizer.offloaded_states
+    assert bool(states) == (handed.config.zero_stage < 3 and not handed.config.offload)  # else they are the host's
     for step in range(2):
         handed.reload()
         assert kept.update(random_samples(step))["loss"] == handed.update(random_samples(step))["loss"]
@@ -110,6 +118,20 @@ def test_handing_over_the_accelerator_changes_nothing(make_learner, tmp_path, ke
 def test_loading_a_folder_without_state_is_refused(make_learner, tmp_path):
     with pytest.raises(LearnerError, match="no learner state"):
         make_learner().load(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("where", ["tensors", "names", "state"])
+def test_a_checkpoint_of_which_a_bit_has_flipped_is_refused(make_learner, tmp_path, where):
+    learner = make_learner()
+    learner.update(random_samples(0))
+    learner.save(tmp_path / "state")
+    file = next((tmp_path / "state").glob("state.json" if where == "state" else "rank_*.safetensors"))
+    data = bytearray(file.read_bytes())
+    place = {"tensors": len(data) - 100, "names": data.find(b"exp_avg/0"), "state": data.find(b'"state": ') + 12}[where]
+    data[place] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(ValueError, match="checksum that it was written with"):
+        make_learner().load(tmp_path / "state")
 
 
 def test_two_learners_do_not_touch_each_other(make_learner):
@@ -199,7 +221,14 @@ def test_supervised_training_overfits_a_sample(make_learner):
 
 
 @pytest.mark.parametrize(
-    "keys", [{"gradient_checkpointing": True}, {"micro_batch_tokens": 40}, {"zero_stage": 3}], ids=str
+    "keys",
+    [
+        {"gradient_checkpointing": True},
+        {"micro_batch_tokens": 40},
+        {"zero_stage": 3},
+        *({"zero_stage": stage, "offload": True} for stage in (1, 2, 3)),
+    ],
+    ids=str,
 )
 def test_memory_options_do_not_change_the_update(make_learner, keys):
     plain, saving = make_learner(num_update=1, max_grad_norm=0.1), make_learner(num_update=1, max_grad_norm=0.1, **keys)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from rlanything.checksum import sealed, unsealed
 from rlanything.runs import checkpoint
 from rlanything.runs.folder import RunError
 
@@ -22,6 +23,14 @@ def test_a_rank_that_is_lost_is_told_as_that_and_not_as_a_broken_checkpoint(tmp_
     assert not list(tmp_path.iterdir())
     whole = tmp_path / "step_000001"
     whole.mkdir()
-    (whole / "meta.json").write_text('{"step": 1}')
+    (whole / "meta.json").write_text(sealed({"step": 1}))
     with pytest.raises(RunError, match="^a learner rank died$"):
         checkpoint.load(whole, {"policy": LostRank()})
+
+
+def test_a_state_is_read_as_it_was_written_or_not_at_all():
+    state = {"step": 3, "best": 0.1, "by_step": {1: [1.5, None], 10: "x"}}
+    text = sealed(state)
+    assert unsealed(text) == {**state, "by_step": {"1": [1.5, None], "10": "x"}}
+    with pytest.raises(ValueError, match="checksum that it was written with"):
+        unsealed(text.replace("1.5", "2.5"))
