@@ -12,6 +12,7 @@ from omegaconf import OmegaConf
 from rlanything.config import Config, ConfigError
 from rlanything.domains.registry import make_domain
 from rlanything.evaluate import evaluation_tasks, run_evaluation, summarise
+from rlanything.plan import print_devices
 from rlanything.runs.folder import RunError, RunFolder
 from rlanything.runs.metrics import Metrics, drop_after
 from rlanything.runs.progress import Progress
@@ -25,7 +26,8 @@ CHUNK = 64  # tasks between two savings: what a run that dies can lose
 def benchmark(config: Config) -> None:
     """Evaluate `model.policy` on `evaluation.splits`; a table, metrics.jsonl, and one parquet of episodes a split.
 
-    With `evaluation.judge` and a reward model's path, that model judges the episodes. With `dry_run=true` nothing runs.
+    With `evaluation.judge` and a reward model's path, that model judges the episodes. With `dry_run=true` nothing runs;
+    ConfigError where the models cannot fit.
     """
     progress = Progress()
     if not config.evaluation.splits:
@@ -46,6 +48,7 @@ def benchmark(config: Config) -> None:
 
 def _print_plan(config: Config, progress: Progress) -> None:
     progress.line(OmegaConf.to_yaml(OmegaConf.structured(config)).rstrip())
+    print_devices(config, _roles(config), progress, learns=False)
     domain, evaluation = make_domain(config), config.evaluation
     for split in evaluation.splits:
         tasks = evaluation_tasks(domain, split, evaluation.num_task, config.experiment.seed)
@@ -56,13 +59,17 @@ def _print_plan(config: Config, progress: Progress) -> None:
     progress.line("nothing was started")
 
 
-def _run(config: Config, folder: RunFolder, progress: Progress) -> None:
+def _roles(config: Config) -> list[str]:
     judged = config.evaluation.judge and config.reward.num_evaluation > 0 and bool(config.model.reward.path)
+    return ["policy", *["reward"] * judged]
+
+
+def _run(config: Config, folder: RunFolder, progress: Progress) -> None:
     drop_after(folder.metrics, -1)  # of a call that had finished: its episodes are read, its figures computed anew
     rows: list[dict[str, str]] = []
     with ExitStack() as stack:
         metrics = stack.enter_context(closing(Metrics(folder.metrics, config)))
-        roles = ["policy", *["reward"] * judged]
+        roles = _roles(config)
         cluster = start_cluster(config, folder, roles, learns=False)
         if cluster:
             stack.enter_context(closing(cluster))

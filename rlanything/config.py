@@ -50,7 +50,7 @@ class ModelsConfig:
 
 @dataclass
 class EngineConfig:
-    kind: str = "vllm"  # vllm | transformers
+    kind: str = "vllm"  # vllm | transformers (our small engine: on the CPU, whatever accelerators there are)
     dtype: str = "auto"  # bfloat16 | float32 | auto: bfloat16 where the hardware multiplies it
     max_model_len: int = 4096  # context, prompt and response together [tokens]
     max_num_seqs: int = 128  # sequences decoded together

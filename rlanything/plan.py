@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from rlanything.cluster.placement import needs_cluster, place
+from rlanything.cluster.placement import Placement, needs_cluster, place
 from rlanything.config import Config, ConfigError, LearnerConfig, ModelConfig
 from rlanything.precision import resolve_dtype
 from rlanything.rules import training_roles
@@ -65,11 +66,12 @@ def learner_bytes(parameters: float, config: LearnerConfig, world: int, on_accel
         frozen = BYTES[resolve_dtype(config.dtype, on_accelerator)] * parameters
         return frozen / (world if config.zero_stage >= 3 else 1)
     weights, gradients, states = 4 * parameters, 4 * parameters, 2 * 4 * parameters
-    weights += 2 * parameters if resolve_dtype(config.dtype, on_accelerator) == "bfloat16" else 0
-    if config.offload:
-        states = 0
-    shard = [1, world, world, world]
-    total = states / shard[config.zero_stage]
+    if config.zero_stage:  # DeepSpeed's optimizer steps on a copy of this rank's part of the float32 weights
+        states += 4 * parameters
+    casts = 2 * parameters if resolve_dtype(config.dtype, on_accelerator) == "bfloat16" else 0
+    if config.zero_stage == 3 and config.gradient_checkpointing:
+        casts = 0  # of a layer at a time; else the backward pass needs all of them, on every rank
+    total = casts + (0 if config.offload else states / (world if config.zero_stage else 1))
     total += gradients / (world if config.zero_stage >= 2 else 1)
     total += weights / (world if config.zero_stage >= 3 else 1)
     if config.kl_beta and config.kl_reference == "initial":  # the frozen reference is float32 too
@@ -77,14 +79,16 @@ def learner_bytes(parameters: float, config: LearnerConfig, world: int, on_accel
     return total
 
 
-def device_gib(config: Config, sizes: dict[str, ModelSize]) -> dict[tuple[int, int], dict[str, float]]:
-    """GiB that each process takes of each accelerator (node, index): a vLLM engine its share, others their weights and
-    what belongs to these, activations aside. Raises ConfigError where an engine's weights do not fit into its share."""
-    placement = place(config, list(sizes))
+def device_gib(
+    config: Config, sizes: dict[str, ModelSize], placement: Placement
+) -> dict[tuple[int, int], dict[str, float]]:
+    """GiB that each process takes of each accelerator (node, index): a vLLM engine its share, the small engine, which
+    computes on the CPU, nothing, a learner its weights and what belongs to these, activations aside. Raises ConfigError
+    where an engine's weights do not fit into its share."""
     world = max(1, len(placement.learners))
     needs: dict[tuple[int, int], dict[str, float]] = {}
     for role, size in sizes.items():
-        gib = _engine_gib(config, role, size)
+        gib = _engine_gib(config, role, size) if getattr(config.engine, role).kind == "vllm" else 0.0
         for slot in placement.engines[role]:
             for device in slot.devices:
                 needs.setdefault((slot.node, device), {})[f"{role} engine"] = gib
@@ -99,8 +103,6 @@ def device_gib(config: Config, sizes: dict[str, ModelSize]) -> dict[tuple[int, i
 def _engine_gib(config: Config, role: str, size: ModelSize) -> float:
     engine, memory = getattr(config.engine, role), config.experiment.device_memory_gb
     weights = size.parameters * BYTES[resolve_dtype(engine.dtype, True)] / engine.tensor_parallel_size / GIB
-    if engine.kind != "vllm":
-        return weights
     share: float = engine.gpu_memory_utilization * memory
     if weights >= share:
         raise ConfigError(
@@ -130,7 +132,7 @@ def check_memory(config: Config, needs: dict[tuple[int, int], dict[str, float]])
     if total > limit:
         largest = max(parts, key=lambda name: parts[name])
         remedy = (
-            "raise training.*.zero_stage or cluster.num_learner, or set offload=true"
+            "raise training.*.zero_stage or cluster.num_learner, or set offload=true (with zero_stage of 1 or more)"
             if largest.endswith("learner")
             else f"lower engine.{largest.split()[0]}.gpu_memory_utilization"
         )
@@ -139,31 +141,9 @@ def check_memory(config: Config, needs: dict[tuple[int, int], dict[str, float]])
 
 
 def print_plan(config: Config, progress: Progress) -> None:
-    """Print everything, start nothing. Raises ConfigError where the plan cannot fit."""
+    """Print everything of a training run, start nothing. Raises ConfigError where the plan cannot fit."""
     progress.line(OmegaConf.to_yaml(OmegaConf.structured(config)).rstrip())
-    experiment, on_accelerator = config.experiment, config.experiment.num_device > 0
-    devices = experiment.num_node * experiment.num_device
-    sizes = {role: model_size(getattr(config.model, role)) for role in training_roles(config)}
-    placement = place(config, list(sizes))
-    world = max(1, len(placement.learners))
-    rows = []
-    for role, size in sizes.items():
-        engine = getattr(config.engine, role)
-        engine_bytes = BYTES[resolve_dtype(engine.dtype, on_accelerator)]
-        engine_gib = size.parameters * engine_bytes / engine.tensor_parallel_size / GIB
-        training = None if role == "rewriter" else getattr(config.training, role)
-        learner = learner_bytes(size.parameters, training, world, on_accelerator) / GIB if training else 0.0
-        replicas = f"{engine.num_replica} x {engine.tensor_parallel_size}"
-        told = f"{size.parameters / 1e9:.3g} B ({size.source})"
-        rows.append([role, told, replicas, f"{engine_gib:.2f}", f"{learner:.2f}"])
-    where = f"{devices} accelerators" if devices else "the CPU"
-    progress.table(
-        f"Plan: {experiment.num_node} node(s), {where}, {config.cluster.placement}; GiB per device",
-        ["role", "parameters", "replicas x tp", "engine weights", f"learner, {world} rank(s), without activations"],
-        rows,
-    )
-    if devices:
-        progress.line(check_memory(config, device_gib(config, sizes)))
+    print_devices(config, training_roles(config), progress)
     rollout, reward = config.rollout, config.reward
     episodes = rollout.num_trial * rollout.num_rollout_per_trial
     turns = episodes * rollout.max_interaction_step
@@ -178,3 +158,33 @@ def print_plan(config: Config, progress: Progress) -> None:
         f"the run: {config.experiment.total_step} steps, {config.experiment.total_step * updates} policy updates; "
         "nothing was started"
     )
+
+
+def print_devices(config: Config, roles: Sequence[str], progress: Progress, learns: bool = True) -> None:
+    """Which models have which devices, and what these must hold. Raises ConfigError where that cannot fit."""
+    experiment, on_accelerator = config.experiment, config.experiment.num_device > 0
+    devices = experiment.num_node * experiment.num_device
+    sizes = {role: model_size(getattr(config.model, role)) for role in roles}
+    placement = place(config, roles, learns)
+    world = max(1, len(placement.learners))
+    rows = []
+    for role, size in sizes.items():
+        engine = getattr(config.engine, role)
+        engine_bytes = BYTES[resolve_dtype(engine.dtype, on_accelerator and engine.kind == "vllm")]
+        engine_gib = size.parameters * engine_bytes / engine.tensor_parallel_size / GIB
+        training = getattr(config.training, role) if learns and role != "rewriter" else None
+        learner = learner_bytes(size.parameters, training, world, on_accelerator) / GIB if training else 0.0
+        replicas = f"{engine.num_replica} x {engine.tensor_parallel_size}"
+        told = f"{size.parameters / 1e9:.3g} B ({size.source})"
+        rows.append([role, told, replicas, f"{engine_gib:.2f}", *[f"{learner:.2f}"] * learns])
+    where = f"{devices} accelerators" if devices else "the CPU"
+    progress.table(
+        f"Plan: {experiment.num_node} node(s), {where}, {config.cluster.placement}; GiB per device",
+        [
+            *("role", "parameters", "replicas x tp", "engine weights"),
+            *[f"learner, {world} rank(s), without activations"] * learns,
+        ],
+        rows,
+    )
+    if devices:
+        progress.line(check_memory(config, device_gib(config, sizes, placement)))

@@ -149,6 +149,7 @@ def validate(config: Config) -> None:
     _check_contexts(config)
     _check_processes(config)
     _check_accelerator(config)
+    _check_offload(config)
     _check_sharing(config)
 
 
@@ -239,6 +240,15 @@ def _check_accelerator(config: Config) -> None:
             f"engine.*.gpu_memory_utilization: {' + '.join(f'{s:g}' for s in shares)} of one accelerator; expected "
             "less than 1 together, with room for the learners (such as 0.2 each)"
         )
+
+
+def _check_offload(config: Config) -> None:
+    for learner in (role for role in training_roles(config) if role in LEARNERS):
+        if getattr(config.training, learner).offload and getattr(config.training, learner).zero_stage == 0:
+            raise ConfigError(
+                f"training.{learner}.offload=true with zero_stage=0: DeepSpeed holds optimizer states on the host at "
+                "stages 1 to 3; raise zero_stage, or set offload=false"
+            )
 
 
 def _check_sharing(config: Config) -> None:

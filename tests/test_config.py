@@ -63,6 +63,7 @@ def test_every_shipped_yaml_loads(file):
         ("engine.rewriter.max_model_len=100", "engine.rewriter.max_model_len: found 100, expected more than"),
         ("adaptation.alpha_low=0.9", "alpha_low"),
         ("engine.policy.max_model_len=100", "engine.policy.max_model_len: found 100, expected more than"),
+        ("training.policy.offload=true", "training.policy.offload=true with zero_stage=0: DeepSpeed holds"),
         ("training.policy.zero_stage=7", "training.policy.zero_stage: found 7"),
         ("verbose", "expected key=value"),
     ],

@@ -28,11 +28,13 @@ def test_a_learners_bytes_a_parameter():
 
     assert of() == 4 + 2 + 4 + 8  # float32 weights and their bfloat16 copy, gradients, two moments
     assert of(dtype="float32") == 4 + 4 + 8
-    assert of(zero_stage=1) == 4 + 2 + 4 + 8 / 4
-    assert of(zero_stage=3) == (4 + 2 + 4 + 8) / 4
-    assert of(offload=True) == 4 + 2 + 4
+    assert of(zero_stage=1) == 4 + 2 + 4 + (8 + 4) / 4  # and the part of the weights that the optimizer steps on
+    assert of(zero_stage=2) == 4 + 2 + (4 + 8 + 4) / 4
+    assert of(zero_stage=3) == 2 + (4 + 4 + 8 + 4) / 4
+    assert of(zero_stage=3, gradient_checkpointing=True) == (4 + 4 + 8 + 4) / 4
+    assert of(zero_stage=1, offload=True) == 4 + 2 + 4
     assert of(kl_beta=0.01) - of() == 4  # the frozen reference, float32
-    assert of(kl_beta=0.01, zero_stage=3) == (4 + 2 + 4 + 8 + 4) / 4
+    assert of(kl_beta=0.01, zero_stage=3) - of(zero_stage=3) == 4 / 4
 
 
 def test_shared_accelerators_hold_the_engines_or_one_learner_at_a_time():
@@ -56,6 +58,12 @@ def test_an_engine_takes_its_share_of_the_accelerator_and_its_weights_must_fit_i
         train(load_config([*words, "engine.policy.gpu_memory_utilization=0.01"]))
     with pytest.raises(ConfigError, match=r"of 80 GiB: the policy engine is too large; lower engine.policy.gpu_mem"):
         train(load_config([*words, "engine.policy.gpu_memory_utilization=0.65"]))
+
+
+def test_the_small_engine_takes_nothing_of_an_accelerator(capsys):
+    words = [f"config={ROOT}/configs/alfworld_rl_one_gpu.yaml", "dry_run=true", "engine.rewriter.kind=transformers"]
+    train(load_config(words))
+    assert "reward engine 16.0 + rewriter engine 0.0 + policy learner" in capsys.readouterr().out
 
 
 def test_a_model_whose_size_nobody_tells_is_named():
