@@ -6,7 +6,7 @@ SEED := 0
 help:
 	@echo "make quickstart         train policy, reward model and tasks together on this machine's CPU"
 	@echo "make quickstart-coding  the same for programs and their unit tests"
-	@echo "make test               set-up and the whole test suite"
+	@echo "make test               set-up and the quick tests (pytest -m slow: the others)"
 	@echo "make setup              only make .venv"
 	@echo "make lint               formatter, linter and type checker"
 

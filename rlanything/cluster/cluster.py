@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import ray
@@ -16,6 +17,7 @@ from rlanything.cluster.learners import LearnerGroup, RemoteLearner
 from rlanything.cluster.placement import Slot, broadcasts, place
 from rlanything.cluster.runtime import Runtime
 from rlanything.config import Config
+from rlanything.domains.registry import make_domain
 from rlanything.engines import check_model
 from rlanything.runs.folder import RunFolder
 
@@ -24,12 +26,15 @@ class Cluster:
     """Starts what a run of `roles` needs where its placement says. `close` ends all of it."""
 
     def __init__(self, config: Config, folder: RunFolder, roles: Sequence[str], learns: bool = True) -> None:
-        self.config, self.folder = config, folder
+        data = make_domain(config).root.absolute()
+        # An empty path means a variable of the environment, which other nodes need not have.
+        self.config = replace(config, dataset=replace(config.dataset, path=str(data)))
+        self.folder = folder
         self.placement = place(config, roles, learns)
         models = [Path(getattr(config.model, role).path) for role in roles]
         for role in roles:  # found here: a replica that cannot start would be started anew
             check_model(getattr(config.model, role), getattr(config.engine, role))
-        self.runtime = Runtime(config, [folder.path, *(model for model in models if model.is_dir())])
+        self.runtime = Runtime(config, [folder.path, *(path for path in (data, *models) if path.is_dir())])
         self.board = self.runtime.start(Board, Slot(0), name=NAME)
         self._roles, self._health = roles, HealthCheck(config.cluster.restart_timeout_s)
         self._learners: LearnerGroup | None = None

@@ -100,6 +100,7 @@ class Domain(Protocol):
     """
 
     name: str
+    root: Path  # the folder of its data
 
     def tasks(self, split: str) -> list[Task]:
         """All tasks of a split. Raises TaskError naming the folder where there is none."""

@@ -51,9 +51,11 @@ def run(config: Config, folder: Path, address: str, script: str = "alfworld_rl.p
 
 
 @pytest.mark.parametrize("engine", ["transformers", pytest.param("vllm", marks=pytest.mark.slow)])
-def test_two_steps_on_three_nodes_train_what_one_process_would(world, three_nodes, tmp_path, engine):
+def test_two_steps_on_three_nodes_train_what_one_process_would(world, three_nodes, tmp_path, engine, monkeypatch):
     config = spread_config(world.games, world.model, tmp_path, "run", engine)
     config.cluster.weight_transfer = "broadcast" if engine == "vllm" else "auto"
+    config.dataset.path = ""  # ALFWORLD_DATA, which Ray's nodes do not have
+    monkeypatch.setenv("ALFWORLD_DATA", str(world.games))
     result = run(config, tmp_path, three_nodes)
     assert result.returncode == 0, result.stderr
     records = [r for r in read_jsonl(tmp_path / "run/metrics.jsonl") if r["phase"] == "train"]

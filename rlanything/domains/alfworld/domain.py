@@ -46,8 +46,9 @@ class AlfworldDomain:
                 "scripts/generate_games.py"
             )
         self.config, self.max_step = config, max_step
-        self.library = GameLibrary(Path(path))
-        self.adapted = self.library.root / "json_2.1.1" / project
+        self.root = Path(path)
+        self.library = GameLibrary(self.root)
+        self.adapted = self.root / "json_2.1.1" / project
         self._game = lru_cache(MAX_GAMES)(self._parse)
 
     def tasks(self, split: str) -> list[Task]:

@@ -33,7 +33,7 @@ class CodingDomain:
     def __init__(self, config: DatasetConfig, sandbox: SandboxConfig) -> None:
         if not config.path:
             raise TaskError("dataset.path: empty; name the folder of <split>.json (data/README.md says what is in it)")
-        self.config = config
+        self.config, self.root = config, Path(config.path)
         self.trials = Trials(sandbox, config.float_tolerance)
         self._tasks: dict[str, list[Task]] = {}
 
@@ -57,7 +57,7 @@ class CodingDomain:
 
     def data_files(self, split: str) -> list[Path]:
         """The split's file."""
-        return [Path(self.config.path) / f"{split}.json"]
+        return [self.root / f"{split}.json"]
 
     def make_env(self, task: Task) -> Env:
         """One attempt at the problem."""
