@@ -302,7 +302,7 @@ def test_a_replica_that_dies_too_often_ends_the_run(world, three_nodes, tmp_path
 
 
 @pytest.mark.slow
-def test_a_node_that_is_lost_for_good_ends_the_run(world, tmp_path):
+def test_a_node_that_is_lost_for_good_ends_the_run_which_goes_on_where_there_is_another(world, tmp_path):
     config = spread_config(world.games, world.model, tmp_path, "run")
     config.experiment.total_step, config.cluster.restart_timeout_s = 1000, 5.0
     config.cluster.num_learner = 1  # of node 0: a rank that dies ends the run at once
@@ -313,6 +313,13 @@ def test_a_node_that_is_lost_for_good_ends_the_run(world, tmp_path):
         said = process.communicate(timeout=200)[0]
     assert process.returncode == 1 and "Traceback" not in said, said
     assert "was not back within cluster.restart_timeout_s=5 s" in said, said
+    newest = int(max((tmp_path / "run/checkpoints").glob("step_*")).name.removeprefix("step_"))
+    config.experiment.total_step = newest + 1
+    with cluster_of_three() as cluster:
+        result = run(config, tmp_path, cluster.address)
+    assert result.returncode == 0 and "resumed from" in result.stdout, result.stderr
+    records = [r for r in read_jsonl(tmp_path / "run/metrics.jsonl") if r["phase"] == "train"]
+    assert [r["step"] for r in records] == list(range(1, newest + 2))
 
 
 @pytest.mark.slow
