@@ -48,7 +48,8 @@ def benchmark(config: Config) -> None:
 
 def _print_plan(config: Config, progress: Progress) -> None:
     progress.line(OmegaConf.to_yaml(OmegaConf.structured(config)).rstrip())
-    print_devices(config, _roles(config), progress, learns=False)
+    if config.experiment.num_device:  # a CPU's memory is not planned, and a model need not tell its size
+        print_devices(config, _roles(config), progress, learns=False)
     domain, evaluation = make_domain(config), config.evaluation
     for split in evaluation.splits:
         tasks = evaluation_tasks(domain, split, evaluation.num_task, config.experiment.seed)

@@ -63,9 +63,9 @@ def sealed(state: dict[str, Any]) -> str:
 
 
 def unsealed(text: str) -> dict[str, Any]:
-    """What `sealed` was given. Raises ValueError where a character has changed since."""
+    """What `sealed` was given. Raises ValueError where a character has changed since, KeyError where it never was."""
     state: dict[str, Any] = json.loads(text)
-    if state.pop("checksum", None) != _of_json(state):
+    if state.pop("checksum") != _of_json(state):
         raise ValueError("its content does not have the checksum that it was written with")
     return state
 

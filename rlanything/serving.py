@@ -117,7 +117,7 @@ class Serving:
     def figures(self) -> dict[str, float]:
         """Tokens and tokens per busy second of every engine since the last call; peak memory of this process and of
         those that engines run in, and of the accelerator [GiB]; of a cluster, the faults since the run began."""
-        figures: dict[str, float] = self._cluster.faults() if self._cluster else {}
+        figures: dict[str, float] = {}
         for role, model in self.models.items():
             now, last = model.engine.stats(), self._counted.get(role, EngineStats())
             self._counted[role] = EngineStats(**vars(now))
@@ -128,6 +128,8 @@ class Serving:
             figures[f"engine/{role}_tokens_per_s"] = generated / busy if busy else 0.0
             figures[f"engine/{role}_cached_share"] = cached / prompt if prompt else 0.0
             figures[f"engine/{role}_busy_s"] = busy
+        if self._cluster:  # now: a replica that had died in this step is up again, and counted
+            figures |= self._cluster.faults()
         figures["peak_memory_gb"] = peak_memory_gb() + sum(stats.own_memory_gb for stats in self._counted.values())
         if torch.cuda.is_available():
             figures["peak_gpu_memory_gb"] = torch.cuda.max_memory_reserved() / 2**30

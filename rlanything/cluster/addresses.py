@@ -15,7 +15,8 @@ def address_of(host: str) -> str:
     """A host's IPv4 address, by its name, as schedulers give names and Ray takes a node's own as it is.
 
     Some systems map their own name to the loopback, where no other node reaches it: such a name means this machine, by
-    the address that it has in the network. Raises OSError where the name is unknown.
+    the address that it has in the network. Raises OSError where the name is unknown, or means the loopback alone on a
+    machine that has no route to anywhere.
     """
     found = socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)
     addresses = [str(entry[4][0]) for entry in found]

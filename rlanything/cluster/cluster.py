@@ -14,7 +14,7 @@ from rlanything.cluster.engines import ReplicatedEngine, start_replicas
 from rlanything.cluster.health import HealthCheck
 from rlanything.cluster.hosts import RESTARTS, HostCollector
 from rlanything.cluster.learners import LearnerGroup, RemoteLearner
-from rlanything.cluster.placement import Slot, broadcasts, place
+from rlanything.cluster.placement import broadcasts, place
 from rlanything.cluster.runtime import Runtime
 from rlanything.config import Config
 from rlanything.domains.registry import make_domain
@@ -35,7 +35,7 @@ class Cluster:
         for role in roles:  # found here: a replica that cannot start would be started anew
             check_model(getattr(config.model, role), getattr(config.engine, role))
         self.runtime = Runtime(config, [folder.path, *(path for path in (data, *models) if path.is_dir())])
-        self.board = self.runtime.start(Board, Slot(0), name=NAME)
+        self.board = self.runtime.start_here(Board, name=NAME)
         self._roles, self._health = roles, HealthCheck(config.cluster.restart_timeout_s)
         self._learners: LearnerGroup | None = None
 
@@ -73,7 +73,7 @@ class Cluster:
             self._learners.close()
 
     def faults(self) -> dict[str, float]:
-        """How often since the run began a replica or host was started anew, and a request asked of another replica."""
+        """How often since the run began a replica or host was started anew, and a request had to be asked again."""
         counted = ray.get(self.board.faults.remote())
         kinds = [f"engine/{role}_{what}" for role in self._roles for what in ("restarts", "reissued")]
         return {kind: float(counted[kind]) for kind in (*kinds, RESTARTS)}

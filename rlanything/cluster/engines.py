@@ -56,7 +56,14 @@ class EngineReplica:
     """
 
     def __init__(
-        self, role: str, model: ModelConfig, config: EngineConfig, seed: int, log_path: Path, sleeps: bool
+        self,
+        role: str,
+        model: ModelConfig,
+        config: EngineConfig,
+        seed: int,
+        log_path: Path,
+        sleeps: bool,
+        start_timeout_s: float,
     ) -> None:
         from rlanything.engines import make_engine
 
@@ -65,21 +72,35 @@ class EngineReplica:
         self._role, self._log_path = role, log_path
         self._make = partial(make_engine, model, config, seed, log_path, sleeps=sleeps)
         self._watchdog = Watchdog(config.step_timeout_s, log_path)
+        self._start_watchdog = Watchdog(start_timeout_s, log_path, "cluster.restart_timeout_s")
         self._engine: Engine | None = None
         if not self.restarted or not ray.get(board().sleeps.remote(role)):
             self._start()
 
     def _start(self) -> None:
-        self._engine = self._make()
-        current = ray.get(board().current.remote(self._role)) if self.restarted else None
-        if current is not None:
-            version, weights = current
-            self._engine.load_weights(version, weights)
-            if (found := self._engine.checksum()) != weights.checksum:
-                raise EngineError(
-                    f"a replica of the {self._role} engine that was started anew holds other weights than the "
-                    f"learner's of version {version}: {found} != {weights.checksum}"
-                )
+        """Where this fails in a process that was started anew, the next one may do better: the memory of the one before
+        may not have been free yet. Ray itself would give up."""
+        try:
+            with self._start_watchdog:
+                self._engine = self._make()
+                if self.restarted:
+                    self._take_current_weights(self._engine)
+        except Exception as error:
+            if self.restarted:
+                self._end(error)
+            raise
+
+    def _take_current_weights(self, engine: Engine) -> None:
+        current = ray.get(board().current.remote(self._role))
+        if current is None:  # those of the model's files
+            return
+        version, weights = current
+        engine.load_weights(version, weights)
+        if (found := engine.checksum()) != weights.checksum:
+            raise EngineError(
+                f"a replica of the {self._role} engine that was started anew holds other weights than the learner's of "
+                f"version {version}: {found} != {weights.checksum}"
+            )
 
     @property
     def engine(self) -> Engine:
@@ -130,10 +151,12 @@ class EngineReplica:
 
     def _end(self, error: Exception) -> NoReturn:
         """Ray starts another process, and whoever waits for this one asks again."""
-        with open(self._log_path, "a") as log:
-            print("the engine broke, and its process ends, to be started anew:", file=log)
-            traceback.print_exception(error, file=log)
-        os._exit(1)
+        try:
+            with open(self._log_path, "a") as log:
+                print("the engine broke, and its process ends, to be started anew:", file=log)
+                traceback.print_exception(error, file=log)
+        finally:  # also where the disk is full
+            os._exit(1)
 
     @ray.method(concurrency_group=HEALTH)
     async def is_there(self) -> bool:
@@ -181,6 +204,7 @@ class ReplicatedEngine:
         """See `Engine.generate`. Raises EngineError where the last replica is dead for good."""
         patience = Patience(self.restart_timeout_s, f"every replica of the {self.role} engine")
         restarting: set[int] = set()
+        asked_again = False
         while True:
             if len(self._dead) == len(self.replicas):
                 raise EngineError(
@@ -200,7 +224,9 @@ class ReplicatedEngine:
                 raise unwrapped(error) from None
             finally:
                 self._under_way[i] -= 1
-            self.board.count.remote(f"engine/{self.role}_reissued")
+            if not asked_again:
+                asked_again = True
+                self.board.count.remote(f"engine/{self.role}_reissued")
             if len(restarting.union(self._dead)) == len(self.replicas) > len(self._dead):
                 await asyncio.sleep(patience.pause_s())
                 restarting.clear()
@@ -328,6 +354,7 @@ def start_replicas(
             seed,
             log_path.with_stem(f"{log_path.stem}_{i}"),
             sleeps,
+            cluster.restart_timeout_s,
             max_restarts=cluster.num_restart,
             max_concurrency=MAX_CALLS,
             concurrency_groups={HEALTH: 1},

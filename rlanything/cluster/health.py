@@ -6,13 +6,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import ray
-from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
+from ray._private.state import actors  # the public API asks the dashboard, which is not there
+from ray.exceptions import ActorUnavailableError, RayError
 
-PERIOD_S = 5.0  # between two looks
+PERIOD_S = 15.0  # between two looks: a thousand replicas cost the driver 2 % of its time
 
 logger = logging.getLogger(__name__)
 
@@ -23,8 +24,8 @@ class _Watched:
     name: str
     limit_s: float
     asked: ray.ObjectRef | None = None
-    since: float = 0.0  # it was asked
     starts: bool = False  # Ray starts it anew: it answers once its model is loaded
+    since: float = field(default_factory=time.monotonic)  # it answered last, or `starts` changed
 
 
 class HealthCheck:
@@ -52,26 +53,31 @@ class HealthCheck:
             self._thread.join()
 
     def _run(self) -> None:
-        try:
-            while not self._closing.wait(PERIOD_S):
-                self._watched = [watched for watched in self._watched if self._look(watched)]
-        except RayError as error:  # the cluster is gone: the run learns that from its own calls
-            logger.warning("the health check ended: %s", error)
+        while not self._closing.wait(PERIOD_S):
+            for watched in list(self._watched):
+                try:
+                    self._look(watched)
+                except RayError as error:  # dead for good: whoever asks it for something learns that
+                    logger.warning("%s is not watched any more: %s", watched.name, error)
+                    self._watched.remove(watched)
 
-    def _look(self, watched: _Watched) -> bool:
-        """Whether to go on with it."""
+    def _look(self, watched: _Watched) -> None:
+        """Raises RayError where it is dead for good, or the cluster is gone."""
+        now = time.monotonic()
         if watched.asked is None:
-            watched.asked, watched.since = watched.replica.is_there.remote(), time.monotonic()
+            watched.asked = watched.replica.is_there.remote()
         if ray.wait([watched.asked], timeout=0)[0]:
+            answer, watched.asked = watched.asked, None
             try:
-                watched.starts = not ray.get(watched.asked)
-            except ActorUnavailableError:
-                watched.starts = True
-            except ActorDiedError:  # for good: whoever asks it for something learns that
-                return False
-            watched.asked = None
-        elif time.monotonic() - watched.since > (self._start_s if watched.starts else watched.limit_s):
+                ray.get(answer)
+                watched.starts, watched.since = False, now
+                return
+            except ActorUnavailableError:  # it is started anew; or the connection was given up, which says nothing
+                pass
+        starts = actors(watched.replica._actor_id.hex()).get("State") == "RESTARTING"
+        if starts != watched.starts:
+            watched.starts, watched.since = starts, now
+        if now - watched.since > (self._start_s if starts else watched.limit_s):
             logger.warning("%s does not answer: it is ended, to be started anew", watched.name)
             ray.kill(watched.replica, no_restart=False)
-            watched.asked, watched.starts = None, True
-        return True
+            watched.asked, watched.since = None, now

@@ -23,7 +23,7 @@ from typing import Any
 
 from rlanything.cli import run_guarded
 from rlanything.cluster.addresses import address_of
-from rlanything.cluster.membership import LaunchError, Membership, membership
+from rlanything.cluster.membership import LaunchError, Membership, job_token, membership
 from rlanything.cluster.runtime import NODE_ENV
 from rlanything.cluster.status import StatusConnection, StatusServer, check_port
 
@@ -84,24 +84,24 @@ def run_head(me: Membership, command: list[str], log: Path) -> int:
         address = address_of(me.host)
     except OSError as error:
         raise LaunchError(
-            f"node 0's host {me.host!r} is unknown on node 0 ({error}): give its address in MLP_WORKER_0_HOST or "
-            "MASTER_ADDR on every node"
+            f"node 0's host {me.host!r} tells node 0 no address by which others reach it ({error}): give one in "
+            "MLP_WORKER_0_HOST or MASTER_ADDR on every node"
         ) from error
     check_port(address, me.port)
-    server = StatusServer(address, me.port + 1, me.num_node)
+    server = StatusServer(address, me.port + 1, me.num_node, job_token(os.environ, command))
     status, lost = LOST, ""
     ray = start_ray(me, address, address, log)
 
     def must_stop() -> bool:
         nonlocal lost
-        if server.lost is not None:
-            lost = f"node {server.lost} is gone: its machine, its job or its Ray; what it said is in its own output"
-        elif ray.poll() is not None:
+        if server.lost is None and ray.poll() is not None:
             lost = f"node 0's Ray, at {address}:{me.port}, could not start or is gone; see {log}"
-        return server.stopped or bool(lost)
+        return server.stopped or server.lost is not None or bool(lost)
 
     try:
         status = _run_script(command, node_env() | {"RAY_ADDRESS": f"{address}:{me.port}"}, must_stop)
+        if server.lost is not None:
+            lost = f"node {server.lost} is gone: its machine, its job or its Ray; what it said is in its own output"
         if lost and not server.stopped and status != 0:
             status = LOST
             raise LaunchError(lost)
@@ -111,9 +111,9 @@ def run_head(me: Membership, command: list[str], log: Path) -> int:
     return status
 
 
-def run_worker(me: Membership, log: Path) -> int:
+def run_worker(me: Membership, command: list[str], log: Path) -> int:
     """Join Ray and wait for node 0's exit status; where this node is told to stop, node 0 stops the job."""
-    connection = StatusConnection(me)
+    connection = StatusConnection(me, job_token(os.environ, command))
     stopped = False
 
     def ask_to_stop(*_: Any) -> None:
@@ -182,7 +182,7 @@ def main() -> None:
         raise LaunchError("usage: python -m rlanything.cluster.launch SCRIPT.py config=FILE.yaml [key=value ...]")
     me = membership(os.environ, _first_host)
     log = Path("logs") / f"ray_node_{me.rank}.log"
-    sys.exit(run_head(me, command, log) if me.rank == 0 else run_worker(me, log))
+    sys.exit(run_head(me, command, log) if me.rank == 0 else run_worker(me, command, log))
 
 
 if __name__ == "__main__":

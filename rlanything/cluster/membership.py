@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rlanything.errors import ClearError
 
 DEFAULT_PORT = 6379  # Ray's own
+JOB_IDS = ("SLURM_JOB_ID", "TORCHELASTIC_RUN_ID")  # variables that are the same on all nodes of a job
 
 
 class LaunchError(ClearError, RuntimeError):
@@ -48,6 +50,12 @@ def membership(env: Mapping[str, str], first_host: Callable[[str], str]) -> Memb
     if not 0 <= rank < num:
         raise LaunchError(f"this is node {rank} of {num} by the scheduler's variables, expected 0 to {num - 1}")
     return Membership(rank, num, host, port)
+
+
+def job_token(env: Mapping[str, str], command: Sequence[str]) -> bytes:
+    """The same on all nodes of a job, another for other jobs: two may have been given one port."""
+    told = [*command, *(f"{name}={env[name]}" for name in JOB_IDS if name in env)]
+    return hashlib.sha256("\0".join(told).encode()).digest()
 
 
 def _text(env: Mapping[str, str], name: str) -> str:

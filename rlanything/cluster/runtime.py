@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayTaskError
 from ray.util.placement_group import placement_group
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from rlanything.cluster.nodes import NodeFacts, check_nodes, node_facts
 from rlanything.cluster.placement import Slot
@@ -104,6 +104,14 @@ class Runtime:
         self._actors.append(handle)
         return handle
 
+    def start_here(self, actor: type, name: str) -> Any:
+        """A handle of `actor()` on this process's node, with which the run ends anyway; others find it by its name."""
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        options: dict[str, Any] = {"num_cpus": 0, "scheduling_strategy": here, "name": name}
+        handle: Any = ray.remote(**options)(actor).remote()
+        self._actors.append(handle)
+        return handle
+
     def _options(self, slot: Slot) -> dict[str, Any]:
         """Ray's options for a process at `slot`."""
         variables = {
@@ -157,14 +165,21 @@ def wait_for_head(address: str, limit_s: float = HEAD_S) -> None:
                     "the port open?"
                 ) from error
             time.sleep(POLL_S)
-    asked = [str(Path(sys.executable).with_name("ray")), "status", f"--address={address}"]
-    try:
-        subprocess.run(asked, timeout=limit_s, check=True, capture_output=True, text=True)
-    except (subprocess.TimeoutExpired, subprocess.CalledProcessError) as error:
-        raise RunError(
-            f"what listens at RAY_ADDRESS={address} is no Ray head of this version: another program has the port, or "
-            f"the nodes differ in what is installed; `{' '.join(['ray', *asked[1:]])}` says more"
-        ) from error
+    asked = [sys.executable, "-m", "ray.scripts.scripts", "status", f"--address={address}"]
+    while True:
+        try:
+            subprocess.run(asked, timeout=limit_s, check=True, capture_output=True, text=True)
+            return
+        except subprocess.TimeoutExpired:
+            why = "it does not answer as one"
+        except subprocess.CalledProcessError as error:  # a head says so for a moment while it starts
+            why = (error.stderr.strip().splitlines() or ["it gave no reason"])[-1]
+        if time.monotonic() > deadline:
+            raise RunError(
+                f"what listens at RAY_ADDRESS={address} is no Ray head of this version ({why}): another program has "
+                "the port, or the nodes differ in what is installed or in RAY_AUTH_TOKEN"
+            )
+        time.sleep(POLL_S)
 
 
 def _work_in(folder: str) -> Callable[[], None]:

@@ -13,6 +13,8 @@ from rlanything.cluster.membership import LaunchError, Membership
 
 JOIN_TIMEOUT_S = 600.0  # for node 0 to come up
 RANK_BYTES = 4
+JOINED = b"j"  # what node 0 answers a node of its own job
+ANSWER_S = 5.0  # for that
 STOP = b"s"  # a node was told to stop: so is the job
 # Without these a connection never learns that the network hangs or that the other machine lost its power: see tcp(7).
 KEEPALIVE = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3, socket.TCP_USER_TIMEOUT: 60_000}
@@ -36,11 +38,12 @@ def _listen(host: str, port: int) -> socket.socket:
 class StatusServer:
     """Node 0's end: it tells the others the script's exit status, when there is one.
 
-    `lost` is the first node that left before that; `stopped` says whether a node was told to stop.
+    `lost` is the first node that left before that; `stopped` says whether a node was told to stop. `job` is what the
+    nodes of this job say of it, with their rank (`membership.job_token`).
     """
 
-    def __init__(self, host: str, port: int, num_node: int) -> None:
-        self.num_node = num_node
+    def __init__(self, host: str, port: int, num_node: int, job: bytes) -> None:
+        self.num_node, self._job = num_node, job
         self._socket = _listen(host, port)
         self._nodes: list[socket.socket] = []
         self.lost: int | None = None
@@ -52,15 +55,20 @@ class StatusServer:
             while True:
                 node = self._socket.accept()[0]
                 _keep_alive(node)
-                self._nodes.append(node)
                 threading.Thread(target=self._watch, args=(node,), daemon=True).start()
 
     def _watch(self, node: socket.socket) -> None:
-        """A node says its rank, and then only that it was told to stop. Who says no rank is no node."""
+        """A node says which job it is of and its rank, and then only that it was told to stop."""
         rank = 0
         with suppress(OSError):  # the connection broke
-            rank = int.from_bytes(node.recv(RANK_BYTES))
-            while 0 < rank < self.num_node and node.recv(1) == STOP:
+            said = node.recv(len(self._job) + RANK_BYTES, socket.MSG_WAITALL)
+            if not said.startswith(self._job):  # a stranger, or a node of another job that was given this port too
+                node.close()
+                return
+            rank = int.from_bytes(said[len(self._job) :])
+            self._nodes.append(node)
+            node.sendall(JOINED)
+            while node.recv(1) == STOP:
                 self.stopped = True
         if 0 < rank < self.num_node and self.lost is None:
             self.lost = rank
@@ -76,14 +84,18 @@ class StatusServer:
 
 
 class StatusConnection:
-    """Another node's end. Raises LaunchError where no node 0 answers; its name may be known only once it is up."""
+    """Another node's end. Raises LaunchError where no node 0 of this job answers: its name may be known only once it
+    is up, and another program may have the port."""
 
-    def __init__(self, me: Membership, timeout_s: float = JOIN_TIMEOUT_S) -> None:
+    def __init__(self, me: Membership, job: bytes, timeout_s: float = JOIN_TIMEOUT_S) -> None:
         deadline = time.monotonic() + timeout_s
         while True:
             try:
-                self._socket = socket.create_connection((address_of(me.host), me.port + 1), timeout=5)
-                break
+                self._socket = socket.create_connection((address_of(me.host), me.port + 1), timeout=ANSWER_S)
+                self._socket.sendall(job + me.rank.to_bytes(RANK_BYTES))
+                if self._socket.recv(1) == JOINED:
+                    break
+                raise ConnectionError("a job of another command or id has the port, or another program")
             except OSError as error:
                 if time.monotonic() > deadline:
                     raise LaunchError(
@@ -92,7 +104,6 @@ class StatusConnection:
                     ) from error
                 time.sleep(1)
         _keep_alive(self._socket)
-        self._socket.sendall(me.rank.to_bytes(RANK_BYTES))
         self.head: str = self._socket.getpeername()[0]
         self.address: str = self._socket.getsockname()[0]  # of this node, as node 0 sees it
 

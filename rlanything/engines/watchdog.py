@@ -13,12 +13,13 @@ from pathlib import Path
 class Watchdog:
     """Guards a block of code: `with watchdog: step()`.
 
-    Where the block takes longer than `limit_s`, the stacks of all threads go to `log_path`, one message to stderr, and
-    the process exits with code 1. A run loses the step in flight, as by any crash, and goes on from its checkpoint.
+    Where the block takes longer than `limit_s`, which the configuration's `key` says, the stacks of all threads go to
+    `log_path`, one message to stderr, and the process exits with code 1. A run loses the step in flight, as by any
+    crash, and goes on from its checkpoint.
     """
 
-    def __init__(self, limit_s: float, log_path: Path) -> None:
-        self.limit_s, self.log_path = limit_s, log_path
+    def __init__(self, limit_s: float, log_path: Path, key: str = "engine.*.step_timeout_s") -> None:
+        self.limit_s, self.log_path, self.key = limit_s, log_path, key
         self._since: float | None = None
         self._thread: threading.Thread | None = None
 
@@ -39,14 +40,16 @@ class Watchdog:
                 self._end()
 
     def _end(self) -> None:
-        self.log_path.parent.mkdir(parents=True, exist_ok=True)
-        with open(self.log_path, "a") as log:
-            faulthandler.dump_traceback(log, all_threads=True)
-        print(
-            "error: the engine hangs: a forward pass or a transfer of weights takes longer than "
-            f"engine.*.step_timeout_s={self.limit_s:g}; where it hangs is in {self.log_path}; the same command goes on "
-            "from the last checkpoint",
-            file=sys.stderr,
-            flush=True,
-        )
-        os._exit(1)
+        try:
+            self.log_path.parent.mkdir(parents=True, exist_ok=True)
+            with open(self.log_path, "a") as log:
+                faulthandler.dump_traceback(log, all_threads=True)
+            print(
+                "error: the engine hangs: its start, a forward pass or a transfer of weights takes longer than "
+                f"{self.key}={self.limit_s:g}; where it hangs is in {self.log_path}; the same command goes on from the "
+                "last checkpoint",
+                file=sys.stderr,
+                flush=True,
+            )
+        finally:  # also where the disk is full
+            os._exit(1)

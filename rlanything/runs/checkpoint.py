@@ -77,7 +77,7 @@ def latest(root: Path) -> Path | None:
 def load(folder: Path, learners: Mapping[str, Saveable]) -> dict[str, Any]:
     """Restore the learners; returns what `save` was given as state, with "step". Raises RunError naming the file."""
     try:
-        state: dict[str, Any] = unsealed((folder / _META).read_text())
+        state: dict[str, Any] = _state(folder)
         for name, learner in learners.items():
             learner.load(folder / name)
     except RunError:  # a rank that is lost, say, which is not the checkpoint's fault
@@ -88,6 +88,16 @@ def load(folder: Path, learners: Mapping[str, Saveable]) -> dict[str, Any]:
             "remove that folder to go on from the one before it"
         ) from error
     return state
+
+
+def _state(folder: Path) -> dict[str, Any]:
+    try:
+        return unsealed((folder / _META).read_text())
+    except KeyError as error:
+        raise RunError(
+            f"{folder}: the checkpoint has no checksums, as those of older versions; start a new run (another "
+            "experiment.name), or go on with the version that made it"
+        ) from error
 
 
 def _complete(root: Path) -> list[Path]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlanything.cluster.membership import LaunchError, Membership, membership
+from rlanything.cluster.membership import LaunchError, Membership, job_token, membership
 
 
 def first_host(nodes: str) -> str:
@@ -40,3 +40,9 @@ def test_every_schedulers_variables_are_read(env, expected):
 def test_a_variable_that_does_not_fit_is_named(env, message):
     with pytest.raises(LaunchError, match=message):
         membership(env, first_host)
+
+
+def test_the_nodes_of_a_job_say_the_same_of_it_and_those_of_another_do_not():
+    command, mine = ["alfworld_rl.py", "config=a.yaml"], {"SLURM_JOB_ID": "7"}
+    assert job_token({**mine, "SLURM_NODEID": "0"}, command) == job_token({**mine, "SLURM_NODEID": "1"}, command)
+    assert len({job_token(env, line) for env in (mine, {}) for line in (command, command[:1])}) == 4

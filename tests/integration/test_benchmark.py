@@ -36,9 +36,11 @@ def test_a_dry_run_of_an_evaluation_starts_nothing(world, tmp_path, capsys):
     module.benchmark(config)
     said = capsys.readouterr().out
     assert "eval_in_distribution: 2 tasks x 1 episodes" in said and "nothing was started" in said
-    assert "Plan: 1 node(s), the CPU" in said and "learner" not in said.split("Plan:")[1]
-    config.experiment.num_device, config.engine.policy.gpu_memory_utilization = 2, 1e-9
-    config.engine.policy.kind = "vllm"
+    config.experiment.num_device, config.engine.policy.kind, config.engine.reward.kind = 2, "vllm", "vllm"
+    module.benchmark(config)
+    plan = capsys.readouterr().out.split("Plan: ")[1]
+    assert plan.startswith("1 node(s), 2 accelerators") and "learner" not in plan and "of 80 GiB" in plan
+    config.engine.policy.gpu_memory_utilization = 1e-9
     with pytest.raises(ConfigError, match=r"engine.policy.gpu_memory_utilization=1e-09 of 80 GiB is 0.0"):
         module.benchmark(config)
     assert not (tmp_path / "eval").exists()

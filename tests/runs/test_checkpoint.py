@@ -34,3 +34,9 @@ def test_a_state_is_read_as_it_was_written_or_not_at_all():
     assert unsealed(text) == {**state, "by_step": {"1": [1.5, None], "10": "x"}}
     with pytest.raises(ValueError, match="checksum that it was written with"):
         unsealed(text.replace("1.5", "2.5"))
+
+
+def test_a_checkpoint_of_an_older_version_is_told_as_that_and_not_as_a_broken_one(tmp_path):
+    (tmp_path / "meta.json").write_text('{"step": 1}')
+    with pytest.raises(RunError, match="has no checksums, as those of older versions; start a new run"):
+        checkpoint.load(tmp_path, {})
