@@ -10,8 +10,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,14 +54,13 @@ class Runtime:
         if address and re.fullmatch(r".+:\d+", address):
             wait_for_head(address)
         os.environ |= NODE_ENV
-        with _own_sigterm():
-            ray.init(
-                address=address or "local",
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                runtime_env={"worker_process_setup_hook": _work_in(str(Path.cwd()))},
-            )
+        _init_ray(
+            address=address or "local",
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            runtime_env={"worker_process_setup_hook": _work_in(str(Path.cwd()))},
+        )
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # this process's alone, and now: Ray has counted the accelerators
         self.num_thread = experiment.num_thread or 1
         bundle = {"CPU": 1.0} | ({"GPU": float(experiment.num_device)} if experiment.num_device else {})
@@ -133,21 +132,21 @@ class Runtime:
         ray.shutdown()
 
 
-@contextmanager
-def _own_sigterm() -> Iterator[None]:
-    """Ray answers to SIGTERM by a SystemExit wherever this process stands, from the start of `ray.init` on: what the
-    program does comes in its place."""
+def _init_ray(**options: Any) -> None:
+    """`ray.init`. Ray answers to SIGTERM by a SystemExit wherever this process stands, from the start of that on: what
+    the program does comes in its place."""
     ours = signal.getsignal(signal.SIGTERM)
     try:
-        yield
+        try:
+            ray.init(**options)
+        finally:
+            signal.signal(signal.SIGTERM, ours)  # asks Ray's handler once more, where a signal has just come
     except SystemExit as end:
         if end.code != signal.SIGTERM:
             raise
         signal.signal(signal.SIGTERM, ours)
         signal.raise_signal(signal.SIGTERM)
         raise KeyboardInterrupt from end  # ours did not: Ray may leave its own handler of SIGINT behind
-    finally:
-        signal.signal(signal.SIGTERM, ours)
 
 
 def wait_for_head(address: str, limit_s: float = HEAD_S) -> None:
