@@ -224,9 +224,11 @@ def _serve(
         os.dup2(log.fileno(), sys.stdout.fileno())
         os.dup2(log.fileno(), sys.stderr.fileno())
     import torch
+    from tqdm import tqdm
 
     from rlanything.engines import make_engine
 
+    tqdm.set_lock(threading.RLock())  # its default lock is a named semaphore here, left in /dev/shm by a kill
     torch.set_num_threads(1)
     try:
         engine = make_engine(model, config, seed, log_path)

@@ -160,7 +160,7 @@ def test_routing_is_that_of_the_replicated_engine():
     from rlanything.cluster.engines import ReplicatedEngine
 
     real, clock, rng = (
-        ReplicatedEngine("policy", [None] * 5, None, EngineConfig(), False, 1.0),
+        ReplicatedEngine("policy", [None] * 5, None, EngineConfig(), False, 1.0, ""),
         Clock(),
         random.Random(0),
     )
