@@ -20,8 +20,6 @@ from rlanything.runs.store import read_groups, write_groups
 from rlanything.serving import Serving, start_cluster, use_devices
 from rlanything.types import Group
 
-CHUNK = 64  # tasks between two savings: what a run that dies can lose
-
 
 def benchmark(config: Config) -> None:
     """Evaluate `model.policy` on `evaluation.splits`; a table, metrics.jsonl, and one parquet of episodes a split.
@@ -93,13 +91,15 @@ def evaluate_split(split: str, serving: Serving, folder: RunFolder, progress: Pr
     tasks = evaluation_tasks(domain, split, config.evaluation.num_task, config.experiment.seed)
     by_id = {t.id: t for t in tasks}
     groups: list[Group] = []
-    for start in range(0, len(tasks), CHUNK):
-        part, chunk = part_path(folder.path, split, start), tasks[start : start + CHUNK]
+    # What is played at once is saved at once: smaller pieces would leave engines idle, and save hardly earlier.
+    size = max(1, config.rollout.max_concurrent // config.evaluation.num_rollout)
+    for start in range(0, len(tasks), size):
+        part, chunk = part_path(folder.path, split, start), tasks[start : start + size]
         if part.exists():
             found = read_groups(part, by_id)
             if [g.task.id for g in found] != [t.id for t in chunk]:
                 raise RunError(
-                    f"{part}: holds episodes of other tasks than {split} now has (did dataset.path change?); choose "
+                    f"{part}: holds episodes of other tasks than {split} now has (did dataset.path or rollout.max_concurrent change?); choose "
                     "another experiment.name, or remove the file"
                 )
             groups += found

@@ -17,10 +17,11 @@ from rlanything.rules import validate
 Schema = TypeVar("Schema")
 
 
-def load_config(argv: list[str]) -> Config:
-    """The validated configuration of a command line. Raises ConfigError as `load_as` does."""
+def load_config(argv: list[str], learns: bool = True) -> Config:
+    """The validated configuration of a command line; `learns` is false for an evaluation. Raises ConfigError as
+    `load_as` does."""
     config = load_as(Config, argv)
-    validate(config)
+    validate(config, learns)
     return config
 
 

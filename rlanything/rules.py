@@ -136,21 +136,31 @@ def check_numbers(config: object, expand: Expand, positive: Sequence[str] = POSI
                 raise ConfigError(f"{key}: found {found!r}, expected a number {expected}")
 
 
-def validate(config: Config) -> None:
-    """Check what types cannot say. Raises ConfigError naming the key."""
+def needs_cluster(config: Config) -> bool:
+    """Whether one process with one device is not enough."""
+    experiment, engine = config.experiment, config.engine
+    replicas = (engine.policy.num_replica, engine.reward.num_replica, engine.rewriter.num_replica)
+    return max(experiment.num_node, experiment.num_device, config.cluster.num_learner, *replicas) > 1
+
+
+def validate(config: Config, learns: bool = True) -> None:
+    """Check what types cannot say; of an evaluation, which does not learn, only what it uses. Raises ConfigError naming
+    the key."""
     check_choices(config, every_role)
     check_numbers(config, every_role)
     for sink in config.experiment.sinks:
         if sink not in SINKS:
             raise ConfigError(f"experiment.sinks: found {sink!r}, expected some of {', '.join(SINKS)}")
-    _check_bands(config)
-    _check_sampling(config)
-    _check_reward(config)
     _check_contexts(config)
     _check_processes(config)
-    _check_accelerator(config)
-    _check_offload(config)
-    _check_sharing(config)
+    _check_accelerator(config, learns)
+    if learns:
+        _check_bands(config)
+        _check_sampling(config)
+        _check_reward(config)
+        _check_offload(config)
+        _check_staleness(config)
+        _check_sharing(config)
 
 
 def _check_bands(config: Config) -> None:
@@ -218,7 +228,7 @@ def _check_processes(config: Config) -> None:
             )
 
 
-def _check_accelerator(config: Config) -> None:
+def _check_accelerator(config: Config, learns: bool) -> None:
     if not config.experiment.num_node == config.experiment.num_device == 1:
         return
     used = [role for role in training_roles(config) if getattr(config.model, role).path]  # an evaluation may have one
@@ -229,7 +239,7 @@ def _check_accelerator(config: Config) -> None:
                 f"engine.{role}.num_replica={engine.num_replica}, tensor_parallel_size={engine.tensor_parallel_size}: "
                 "expected 1 and 1 on one accelerator; lower them, or raise experiment.num_device"
             )
-    if config.cluster.num_learner > 1:
+    if learns and config.cluster.num_learner > 1:
         raise ConfigError(
             f"cluster.num_learner={config.cluster.num_learner}: expected at most 1 on one accelerator; lower it, or "
             "raise experiment.num_device"
@@ -248,6 +258,23 @@ def _check_offload(config: Config) -> None:
             raise ConfigError(
                 f"training.{learner}.offload=true with zero_stage=0: DeepSpeed holds optimizer states on the host at "
                 "stages 1 to 3; raise zero_stage, or set offload=false"
+            )
+
+
+def _check_staleness(config: Config) -> None:
+    if not config.rollout.max_staleness:
+        return
+    if not needs_cluster(config):
+        raise ConfigError(
+            "rollout.max_staleness=1: one process cannot make tokens while it learns; expected 0, or processes of "
+            "their own for engines and learners (engine.*.num_replica, cluster.num_learner, experiment.num_device)"
+        )
+    for learner in (role for role in training_roles(config) if role in LEARNERS):
+        training = getattr(config.training, learner)
+        if training.old_logprobs == "learner" and training.importance_cap == 0:
+            raise ConfigError(
+                f"training.{learner}.importance_cap=0 with rollout.max_staleness=1: nothing would correct for the "
+                "older weights that played; expected a cap such as 2, or old_logprobs=engine"
             )
 
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from rlanything.chat import ChatModel, start_chat_model
-from rlanything.cluster.placement import needs_cluster
 from rlanything.collect import Batch, Collector
 from rlanything.config import Config
 from rlanything.domains.registry import make_domain
 from rlanything.engines.base import EngineStats, peak_memory_gb
+from rlanything.rules import needs_cluster
 from rlanything.runs.folder import RunError, RunFolder
 from rlanything.types import Group
 

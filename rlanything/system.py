@@ -6,7 +6,7 @@ import random
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from rlanything.config import Config, ConfigError
+from rlanything.config import Config
 from rlanything.learner.deepspeed import Learner
 from rlanything.rules import training_roles
 from rlanything.runs.folder import RunError, RunFolder
@@ -27,11 +27,6 @@ class System:
         self.cluster = start_cluster(config, folder, roles, learns=True)
         if self.cluster:
             self._closing.callback(self.cluster.close)
-        elif config.rollout.max_staleness:
-            raise ConfigError(
-                "rollout.max_staleness=1: one process cannot make tokens while it learns; expected 0, or processes of "
-                "their own for engines and learners (engine.*.num_replica, cluster.num_learner, experiment.num_device)"
-            )
         splits = (config.dataset.train_split, *config.evaluation.splits)
         self.serving = Serving(config, folder, roles, splits, self.cluster)
         self._closing.callback(self.serving.close)

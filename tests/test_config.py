@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from rlanything import rules
+from rlanything.cluster.placement import place
 from rlanything.config import Config, ConfigError
 from rlanything.load import load_as, load_config
 from rlanything.runs import metrics
@@ -25,7 +26,17 @@ def test_every_shipped_yaml_loads(file):
     if file.stem in ("policy", "reward", "rewriter"):
         validate_sft(load_as(SftConfig, [f"config={file}"]))
     else:
-        load_config([f"config={file}"])
+        load_config([f"config={file}"], learns="eval" not in file.stem)
+
+
+@pytest.mark.parametrize("name", ["alfworld_eval", "coding_eval"])
+def test_an_evaluation_spreads_over_nodes_without_a_word_of_learners(name):
+    words = ["experiment.num_node=2", "experiment.num_device=8", "engine.policy.num_replica=12"]
+    sampling = ["rollout.top_p=0.9", "model.reward.path=b", "engine.reward.num_replica=4"]
+    config = load_config([f"config={ROOT}/configs/{name}.yaml", *words, *sampling], learns=False)
+    placed = place(config, ["policy", "reward"], learns=False)
+    assert [len(slots) for slots in placed.engines.values()] == [12, 4] and not placed.learners
+    load_config([f"config={ROOT}/configs/{name}.yaml", "model.reward.path=b"], learns=False)  # one accelerator
 
 
 @pytest.mark.parametrize(
@@ -65,6 +76,11 @@ def test_every_shipped_yaml_loads(file):
         ("engine.policy.max_model_len=100", "engine.policy.max_model_len: found 100, expected more than"),
         ("training.policy.offload=true", "training.policy.offload=true with zero_stage=0: DeepSpeed holds"),
         ("training.policy.zero_stage=7", "training.policy.zero_stage: found 7"),
+        ("rollout.max_staleness=1", "rollout.max_staleness=1: one process cannot make tokens while it learns"),
+        (
+            "rollout.max_staleness=1 cluster.num_learner=2 training.policy.importance_cap=0",
+            "training.policy.importance_cap=0 with rollout.max_staleness=1: nothing would correct",
+        ),
         ("verbose", "expected key=value"),
     ],
 )

@@ -4,7 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from runs_helpers import small_config
+
 from rlanything.config import ConfigError, LearnerConfig, ModelConfig
+from rlanything.engines.base import EngineError
 from rlanything.load import load_config
 from rlanything.plan import check_memory, learner_bytes, model_size
 from rlanything.train import train
@@ -35,6 +38,28 @@ def test_a_learners_bytes_a_parameter():
     assert of(zero_stage=1, offload=True) == 4 + 2 + 4
     assert of(kl_beta=0.01) - of() == 4  # the frozen reference, float32
     assert of(kl_beta=0.01, zero_stage=3) - of(zero_stage=3) == 4 / 4
+
+
+def test_adapters_take_what_training_them_takes():
+    """Of Qwen2.5-7B: its layers are 3584 wide, with 512 wide keys and values and a feed-forward of 18944."""
+    exact = 28 * (2 * (3584 + 3584) + 2 * (3584 + 512) + 3 * (3584 + 18944))  # a rank
+    config = LearnerConfig(dtype="bfloat16", lora_rank=64)
+    counted = learner_bytes(7.6e9, config, world=4) - 2 * 7.6e9
+    assert 1 < counted / (64 * exact * (4 + 2 + 4 + 8)) < 1.5
+    assert learner_bytes(7.6e9, LearnerConfig(dtype="bfloat16", lora_rank=64, zero_stage=2), 4) < counted + 2 * 7.6e9
+
+
+def test_heads_that_cannot_be_shared_out_are_refused_and_absent_data_is_told(world, tmp_path, capsys):
+    config = small_config(world.games, world.model, tmp_path, "run")
+    config.dry_run = True
+    train(config)
+    assert "train: 24 tasks, 6 of them drawn" in capsys.readouterr().out
+    config.dataset.path = str(tmp_path)
+    train(config)
+    assert "the run would stop here: " in capsys.readouterr().out
+    config.engine.policy.tensor_parallel_size = 64
+    with pytest.raises(EngineError, match="tensor_parallel_size=64 does not divide"):
+        train(config)
 
 
 def test_shared_accelerators_hold_the_engines_or_one_learner_at_a_time():

@@ -37,13 +37,6 @@ class Placement:
         return any((slot.node, device) in used for slot in self.learners for device in slot.devices)
 
 
-def needs_cluster(config: Config) -> bool:
-    """Whether one process with one device is not enough."""
-    experiment, engine = config.experiment, config.engine
-    replicas = (engine.policy.num_replica, engine.reward.num_replica, engine.rewriter.num_replica)
-    return max(experiment.num_node, experiment.num_device, config.cluster.num_learner, *replicas) > 1
-
-
 def broadcasts(config: Config, placement: Placement, role: str) -> bool:
     """Whether learners send a role's weights straight to its engines (`cluster.weight_transfer`). Where they share
     accelerators, learners leave them before engines wake; on CPUs the object store is as fast; adapters are few."""

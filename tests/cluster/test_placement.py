@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlanything.cluster.placement import Slot, needs_cluster, place
+from rlanything.cluster.placement import Slot, place
 from rlanything.config import Config, ConfigError
 
 ROLES = ("policy", "reward", "rewriter")

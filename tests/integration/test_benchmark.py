@@ -55,8 +55,7 @@ def test_an_evaluation_of_no_split_is_refused(world, tmp_path):
 
 def test_an_evaluation_that_was_cut_off_goes_on_where_it_stopped(world, tmp_path, monkeypatch, capsys):
     config = small_config(world.games, world.model, tmp_path, "eval")
-    config.evaluation.num_task = 0
-    monkeypatch.setattr(module, "CHUNK", 2)
+    config.evaluation.num_task, config.rollout.max_concurrent = 0, 2
     played = []
     real = module.run_evaluation
 

@@ -40,6 +40,7 @@ def own_weights(learner):
 def test_only_the_adapters_learn(make_adapted, keys):
     learner = make_adapted(**keys)
     before = own_weights(learner)
+    assert {name.rpartition(".")[2] for name, _ in learner.weights()} == {"lora_A", "lora_B"}  # what engines get
     losses = [learner.update_supervised(samples(0))["loss"] for _ in range(12)]
     assert losses[-1] < losses[0] - 0.3
     assert all(torch.equal(p, before[name]) for name, p in own_weights(learner).items())
