@@ -19,10 +19,13 @@ REPEAT_S = 5.0  # a scheduler's SIGTERM may come twice: to all processes, and pa
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, a quota, a limit on files
 
 
-def run_guarded(main: Callable[[], None], next_time: str = "goes on from the last checkpoint") -> None:
+def run_guarded(
+    main: Callable[[], None], next_time: str = "goes on from the last checkpoint", versions: bool = True
+) -> None:
     """Call `main`; exit 1 on an expected fault, 130 on Ctrl-C, 143 on SIGTERM; a bug shows its traceback.
 
-    `next_time` tells the user who stopped it what the same command will do.
+    `next_time` tells the user who stopped it what the same command will do. `versions`: look at this machine's packages
+    first; a `main` that others wait for does it itself.
     """
     console = Console(stderr=True, highlight=False)
     terminated: float | None = None  # when
@@ -36,7 +39,8 @@ def run_guarded(main: Callable[[], None], next_time: str = "goes on from the las
     signal.signal(signal.SIGTERM, terminate)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job would start with it ignored
     try:
-        check_versions(installed(), "this machine")
+        if versions:
+            check_versions(installed(), "this machine")
         main()
     except ClearError as error:
         console.print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True)

@@ -12,6 +12,7 @@ import ctypes
 import math
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -25,7 +26,9 @@ from rlanything.cli import run_guarded
 from rlanything.cluster.addresses import address_of
 from rlanything.cluster.membership import LaunchError, Membership, job_token, membership
 from rlanything.cluster.runtime import NODE_ENV
-from rlanything.cluster.status import StatusConnection, StatusServer, check_port
+from rlanything.cluster.status import JOIN_TIMEOUT_S, StatusConnection, StatusServer, check_port
+from rlanything.errors import ClearError
+from rlanything.versions import check_versions, installed
 
 CLOSE_S = 15.0  # for Ray to end by itself
 STOP_S = 60.0  # for the script to end by itself once it was told to
@@ -87,34 +90,37 @@ def run_head(me: Membership, command: list[str], log: Path) -> int:
             f"node 0's host {me.host!r} tells node 0 no address by which others reach it ({error}): give one in "
             "MLP_WORKER_0_HOST or MASTER_ADDR on every node"
         ) from error
-    check_port(address, me.port)
     server = StatusServer(address, me.port + 1, me.num_node, job_token(os.environ, command))
     status, lost = LOST, ""
-    ray = start_ray(me, address, address, log)
+    ray: subprocess.Popen[bytes] | None = None
 
     def must_stop() -> bool:
         nonlocal lost
-        if server.lost is None and ray.poll() is not None:
+        if server.lost is None and ray is not None and ray.poll() is not None:
             lost = f"node 0's Ray, at {address}:{me.port}, could not start or is gone; see {log}"
         return server.stopped or server.lost is not None or bool(lost)
 
     try:
+        check_versions(installed(), f"node 0 ({socket.gethostname()})")
+        check_port(address, me.port)
+        ray = start_ray(me, address, address, log)
         status = _run_script(command, node_env() | {"RAY_ADDRESS": f"{address}:{me.port}"}, must_stop)
         if server.lost is not None:
-            lost = f"node {server.lost} is gone: its machine, its job or its Ray; what it said is in its own output"
+            lost = f"node {server.lost} is gone: {server.why or 'its machine or its job; see its own output'}"
         if lost and not server.stopped and status != 0:
             status = LOST
             raise LaunchError(lost)
     finally:
         server.tell(status)
-        stop(ray)
+        if ray is not None:
+            stop(ray)
     return status
 
 
 def run_worker(me: Membership, command: list[str], log: Path) -> int:
     """Join Ray and wait for node 0's exit status; where this node is told to stop, node 0 stops the job."""
-    connection = StatusConnection(me, job_token(os.environ, command))
-    stopped = False
+    connection = StatusConnection(me, job_token(os.environ, command), JOIN_TIMEOUT_S)
+    where, stopped = f"node {me.rank} ({socket.gethostname()})", False
 
     def ask_to_stop(*_: Any) -> None:
         nonlocal stopped
@@ -123,17 +129,25 @@ def run_worker(me: Membership, command: list[str], log: Path) -> int:
 
     signal.signal(signal.SIGINT, ask_to_stop)
     signal.signal(signal.SIGTERM, ask_to_stop)
-    ray = start_ray(me, connection.head, connection.address, log)
+    ray: subprocess.Popen[bytes] | None = None
     try:
-        with suppress(OSError):  # node 0 is gone
-            while ray.poll() is None or stopped:  # where all were told to stop, Ray may end before node 0 tells
+        check_versions(installed(), where)
+        ray = start_ray(me, connection.head, connection.address, log)
+        while ray.poll() is None or stopped:  # where all were told to stop, Ray may end before node 0 tells
+            try:
                 status = connection.told(POLL_S)
-                if status is not None:
-                    return status
+            except OSError as error:
+                raise LaunchError(f"{where}: node 0 is gone ({error})") from error
+            if status is not None:
+                return status
+        raise LaunchError(f"{where}: its Ray could not start or is gone; see {log}")
+    except ClearError as error:
+        connection.say_why(str(error))
+        raise
     finally:
         connection.close()
-        stop(ray)
-    raise LaunchError(f"node {me.rank}: node 0 or this node's Ray is gone; see {log}")
+        if ray is not None:
+            stop(ray)
 
 
 def _run_script(command: list[str], env: dict[str, str], must_stop: Callable[[], bool]) -> int:
@@ -171,7 +185,13 @@ def _end_with_parent() -> None:
 
 
 def _first_host(nodes: str) -> str:
-    shown = subprocess.run(["scontrol", "show", "hostnames", nodes], capture_output=True, text=True, check=True)
+    try:
+        shown = subprocess.run(["scontrol", "show", "hostnames", nodes], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise LaunchError(
+            f"scontrol does not tell the first host of SLURM_JOB_NODELIST={nodes} ({error}): set MASTER_ADDR to that "
+            "host on every node"
+        ) from error
     return shown.stdout.split()[0]
 
 
@@ -186,4 +206,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run_guarded(main, "starts the job anew")
+    run_guarded(main, "starts the job anew", versions=False)

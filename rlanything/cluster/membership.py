@@ -38,7 +38,7 @@ def membership(env: Mapping[str, str], first_host: Callable[[str], str]) -> Memb
         host, port = _text(env, "MLP_WORKER_0_HOST"), _number(env, "MLP_WORKER_0_PORT")
     elif "SLURM_NODEID" in env:
         rank, num = _number(env, "SLURM_NODEID"), _number(env, "SLURM_NNODES")
-        host = env.get("MASTER_ADDR") or first_host(_text(env, "SLURM_JOB_NODELIST"))
+        host = env.get("MASTER_ADDR") or (first_host(_text(env, "SLURM_JOB_NODELIST")) if num > 1 else "127.0.0.1")
         port = _number(env, "MASTER_PORT") if "MASTER_PORT" in env else DEFAULT_PORT
     elif "MASTER_ADDR" in env:
         rank_name = next((n for n in ("NODE_RANK", "GROUP_RANK", "RANK") if n in env), "RANK")

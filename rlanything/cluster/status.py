@@ -15,7 +15,11 @@ JOIN_TIMEOUT_S = 600.0  # for node 0 to come up
 RANK_BYTES = 4
 JOINED = b"j"  # what node 0 answers a node of its own job
 ANSWER_S = 5.0  # for that
+SIGNALS = 128  # an exit status from here on says by which signal
 STOP = b"s"  # a node was told to stop: so is the job
+WHY = b"w"  # a node cannot go on; up to its end the connection then says why
+WHY_BYTES = 4096
+LATE_S = 30.0  # for nodes of a job that ended at its very start, as by a mistyped key, to come and hear of it
 # Without these a connection never learns that the network hangs or that the other machine lost its power: see tcp(7).
 KEEPALIVE = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3, socket.TCP_USER_TIMEOUT: 60_000}
 
@@ -38,8 +42,8 @@ def _listen(host: str, port: int) -> socket.socket:
 class StatusServer:
     """Node 0's end: it tells the others the script's exit status, when there is one.
 
-    `lost` is the first node that left before that; `stopped` says whether a node was told to stop. `job` is what the
-    nodes of this job say of it, with their rank (`membership.job_token`).
+    `lost` is the first node that left before that, `why` what it gave as its reason; `stopped` says whether a node was
+    told to stop. `job` is what the nodes of this job say of it, with their rank (`membership.job_token`).
     """
 
     def __init__(self, host: str, port: int, num_node: int, job: bytes) -> None:
@@ -47,6 +51,7 @@ class StatusServer:
         self._socket = _listen(host, port)
         self._nodes: list[socket.socket] = []
         self.lost: int | None = None
+        self.why = ""
         self.stopped = False
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -58,8 +63,8 @@ class StatusServer:
                 threading.Thread(target=self._watch, args=(node,), daemon=True).start()
 
     def _watch(self, node: socket.socket) -> None:
-        """A node says which job it is of and its rank, and then only that it was told to stop."""
-        rank = 0
+        """A node says which job it is of and its rank, and then only that it was told to stop, or why it leaves."""
+        rank, why = 0, b""
         with suppress(OSError):  # the connection broke
             said = node.recv(len(self._job) + RANK_BYTES, socket.MSG_WAITALL)
             if not said.startswith(self._job):  # a stranger, or a node of another job that was given this port too
@@ -68,13 +73,20 @@ class StatusServer:
             rank = int.from_bytes(said[len(self._job) :])
             self._nodes.append(node)
             node.sendall(JOINED)
-            while node.recv(1) == STOP:
+            while (word := node.recv(1)) == STOP:
                 self.stopped = True
+            if word == WHY:
+                why = node.recv(WHY_BYTES, socket.MSG_WAITALL)
         if 0 < rank < self.num_node and self.lost is None:
+            self.why = why.decode(errors="replace")
             self.lost = rank
 
     def tell(self, status: int) -> None:
-        """Send the exit status and end."""
+        """Send the exit status and end. Waits a little for nodes that have not come yet, since nobody else would tell
+        them, but not where a signal ended the job."""
+        deadline = time.monotonic() + (LATE_S if status < SIGNALS else 0)
+        while len(self._nodes) < self.num_node - 1 and time.monotonic() < deadline:
+            time.sleep(0.1)
         self._socket.close()
         for node in self._nodes:
             with suppress(OSError):
@@ -87,7 +99,7 @@ class StatusConnection:
     """Another node's end. Raises LaunchError where no node 0 of this job answers: its name may be known only once it
     is up, and another program may have the port."""
 
-    def __init__(self, me: Membership, job: bytes, timeout_s: float = JOIN_TIMEOUT_S) -> None:
+    def __init__(self, me: Membership, job: bytes, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
         while True:
             try:
@@ -111,6 +123,11 @@ class StatusConnection:
         """This node was told to stop."""
         with suppress(OSError):  # node 0 is gone: `told` says so
             self._socket.send(STOP)
+
+    def say_why(self, text: str) -> None:
+        """This node cannot go on, and leaves."""
+        with suppress(OSError):
+            self._socket.sendall(WHY + text.encode()[:WHY_BYTES])
 
     def told(self, wait_s: float) -> int | None:
         """The exit status that node 0 tells; None where it told none within `wait_s`. Raises OSError: it is gone."""

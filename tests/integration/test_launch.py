@@ -13,11 +13,14 @@ from pathlib import Path
 import psutil
 import pytest
 
+from rlanything.cluster import launch as launcher
+from rlanything.cluster import status
 from rlanything.cluster.addresses import address_of
 from rlanything.cluster.membership import LaunchError, Membership
 from rlanything.cluster.status import StatusConnection, StatusServer
 
 pytestmark = pytest.mark.integration
+LAUNCH = launcher.__file__
 JOB = b"this job"
 JOIN = """
 import os, signal, sys, time, ray
@@ -41,13 +44,16 @@ def free_port() -> int:
             return first.getsockname()[1]
 
 
-def launch(folder: Path, script: str, host: str = "127.0.0.1", port: int = 0) -> list[subprocess.Popen]:
-    """The same command as nodes 0, 1 and 2; node 0's output is piped."""
+def launch(
+    folder: Path, script: str, host: str = "127.0.0.1", port: int = 0, before: dict[int, str] | None = None
+) -> list[subprocess.Popen]:
+    """The same command as nodes 0, 1 and 2; `before` is code that some of them execute first."""
     (folder / "script.py").write_text(script)
+    run = "import sys; sys.argv = sys.argv[1:]; exec(open(sys.argv[0]).read())"
     shared = {"MLP_WORKER_NUM": "3", "MLP_WORKER_0_HOST": host, "MLP_WORKER_0_PORT": str(port or free_port())}
     return [
         subprocess.Popen(
-            [sys.executable, "-m", "rlanything.cluster.launch", "script.py"],
+            [sys.executable, "-c", f"{(before or {}).get(rank, '')}\n{run}", LAUNCH, "script.py"],
             cwd=folder,
             env=os.environ | shared | {"MLP_ROLE_INDEX": str(rank)},
             stdout=subprocess.PIPE,
@@ -81,13 +87,32 @@ def test_nodes_find_one_another_by_the_name_of_the_head(tmp_path, host):
 @pytest.mark.parametrize("offset", [0, 1])
 def test_a_job_whose_port_is_taken_ends_at_once_and_names_it(tmp_path, offset):
     port = free_port()
+    # Where node 0 has no port to tell them by, the others wait for one that may still come: ten minutes.
+    impatient = "from rlanything.cluster import status; status.JOIN_TIMEOUT_S = 5.0" if offset else ""
     with socket.create_server(("127.0.0.1", port + offset)):
-        head, *others = launch(tmp_path, "raise SystemExit(0)", port=port)
-        said = head.communicate(timeout=60)[0]
-        for node in others:  # they wait for a node 0 that may still come
-            node.kill()
-            node.communicate(timeout=60)
-    assert head.returncode == 1 and f"cannot listen at 127.0.0.1:{port + offset}" in said, said
+        nodes = launch(tmp_path, "raise SystemExit(0)", port=port, before={1: impatient, 2: impatient})
+        said = [node.communicate(timeout=60)[0] for node in nodes]
+    assert [node.returncode for node in nodes] == [1, 1, 1], said
+    assert f"cannot listen at 127.0.0.1:{port + offset}" in said[0] and "Traceback" not in "".join(said), said
+    assert not offset or "does not answer" in said[1]
+
+
+def test_a_script_that_ends_before_the_others_come_ends_them_too(tmp_path):
+    late = "import time; time.sleep(6)"
+    nodes = launch(tmp_path, "raise SystemExit(3)", before={1: late, 2: late})
+    said = [node.communicate(timeout=60)[0] for node in nodes]
+    assert [node.returncode for node in nodes] == [3, 3, 3], said
+
+
+@pytest.mark.parametrize("odd", [0, 2])
+def test_a_node_with_other_packages_is_named_on_node_0_and_ends_the_job(tmp_path, odd):
+    other = "from rlanything import versions; versions.TRIED['deepspeed'] = '0.1'"
+    nodes = launch(tmp_path, JOIN, before={odd: other})
+    said = [node.communicate(timeout=60)[0] for node in nodes]
+    assert [node.returncode for node in nodes] == [1, 1, 1], said
+    assert f"node {odd} ({socket.gethostname()}): deepspeed" in " ".join(said[0].split()), said
+    assert "(expected 0.1)" in said[0] and "Traceback" not in "".join(said)
+    assert_nobody_works_in(tmp_path)
 
 
 def test_a_ray_that_does_not_start_ends_the_job_and_its_log_is_named(tmp_path, monkeypatch):
@@ -107,7 +132,7 @@ def test_a_node_that_is_killed_ends_the_others_and_leaves_nothing_behind(tmp_pat
     nodes[killed].kill()
     said = [node.communicate(timeout=60)[0] for node in nodes]
     assert [node.returncode for node in nodes] == [-9 if rank == killed else 1 for rank in range(3)], said
-    assert ("node 2 is gone" if killed else "node 0 or this node's Ray is gone") in "".join(said)
+    assert ("node 2 is gone" if killed else "node 0 is gone") in "".join(said)
     assert_nobody_works_in(tmp_path)
 
 
@@ -174,6 +199,11 @@ def test_a_port_in_use_is_named():
             StatusServer("127.0.0.1", port, 3, JOB)
 
 
+@pytest.fixture
+def no_waiting_for_late_nodes(monkeypatch):
+    monkeypatch.setattr(status, "LATE_S", 0.0)
+
+
 def until(condition: Callable[[], bool]) -> None:
     """Wait for it."""
     deadline = time.monotonic() + 10
@@ -182,6 +212,7 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.usefixtures("no_waiting_for_late_nodes")
 def test_a_node_that_leaves_is_noticed_and_a_stranger_is_not():
     port = free_port()
     server = StatusServer("127.0.0.1", port + 1, 3, JOB)
@@ -195,6 +226,7 @@ def test_a_node_that_leaves_is_noticed_and_a_stranger_is_not():
     server.tell(1)
 
 
+@pytest.mark.usefixtures("no_waiting_for_late_nodes")
 def test_a_node_of_another_job_that_was_given_the_same_port_does_not_join():
     port = free_port()
     server = StatusServer("127.0.0.1", port + 1, 3, JOB)
@@ -221,3 +253,9 @@ def test_a_head_that_nobody_started_is_named():
     port = free_port()
     with pytest.raises(LaunchError, match=f"node 0 does not answer at 127.0.0.1:{port + 1}"):
         StatusConnection(Membership(1, 2, "127.0.0.1", port), JOB, timeout_s=0.5)
+
+
+def test_a_node_without_scontrol_is_told_to_name_the_head(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(LaunchError, match="scontrol does not tell .*gpu.* set MASTER_ADDR"):
+        launcher._first_host("gpu[1-4]")
