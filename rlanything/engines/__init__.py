@@ -32,8 +32,13 @@ def make_engine(
     if config.own_process:
         return ProcessEngine(model, config, seed, log_path, encoder)
     if config.kind == "vllm":  # imported here: vLLM takes seconds to import and need not be installed
-        from rlanything.engines.vllm import VLLMEngine
-
+        try:
+            from rlanything.engines.vllm import VLLMEngine
+        except ModuleNotFoundError as error:
+            raise EngineError(
+                f"engine.*.kind=vllm: {error}; install requirements.txt, or set kind=transformers for the small "
+                "engine, which computes on the CPU"
+            ) from error
         return VLLMEngine(model.path, config, log_path, model.trust_remote_code, seed, sleeps)
     from rlanything.engines.transformers import TransformersEngine
 

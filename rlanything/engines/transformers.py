@@ -251,8 +251,10 @@ def _ids(value: Any) -> list[int]:
 
 
 def _check_supported(text: PreTrainedConfig, max_model_len: int) -> None:
-    kinds = set(getattr(text, "layer_types", None) or ["full_attention"])
-    window = getattr(text, "sliding_window", None) or max_model_len
+    window = getattr(text, "sliding_window", None)
+    # Without kinds of layers, all of them slide where the model has a window.
+    kinds = set(getattr(text, "layer_types", None) or ["sliding_attention" if window else "full_attention"])
+    window = window or max_model_len
     if kinds - {"full_attention", "sliding_attention"} or ("sliding_attention" in kinds and window < max_model_len):
         raise EngineError(
             f"model_type {text.model_type!r} has layers {sorted(kinds)} (window {window}), expected full attention "

@@ -28,6 +28,9 @@ def _check_trainable(config: Any, path: str) -> None:
     kinds = sorted(set(getattr(config, "layer_types", None) or ()) - {"full_attention"})
     if kinds:
         raise LearnerError(f"model {path}: layers of kind {', '.join(kinds)}; only full_attention can train")
+    window = getattr(config, "sliding_window", None)
+    if window and not getattr(config, "layer_types", None) and window < config.max_position_embeddings:
+        raise LearnerError(f"model {path}: all its layers have sliding_window={window}; only full_attention can train")
     if found := [name for name in SCALINGS if getattr(config, name, None) not in (None, 1)]:
         raise LearnerError(f"model {path}: its config sets {', '.join(found)}, which training does not apply")
 

@@ -1,11 +1,14 @@
 """What an engine asks of a model before anything is loaded."""
 
+import sys
+
 import pytest
-from transformers import AutoConfig
+from transformers import AutoConfig, MistralConfig
 
 from rlanything.config import EngineConfig, ModelConfig
-from rlanything.engines import check_model
+from rlanything.engines import check_model, make_engine
 from rlanything.engines.base import EngineError
+from rlanything.engines.transformers import _check_supported
 
 
 def test_tensor_parallelism_must_divide_the_heads(world):
@@ -14,3 +17,15 @@ def test_tensor_parallelism_must_divide_the_heads(world):
     check_model(model, EngineConfig(tensor_parallel_size=heads))
     with pytest.raises(EngineError, match=f"tensor_parallel_size={heads + 1} does not divide the {heads} attention"):
         check_model(model, EngineConfig(tensor_parallel_size=heads + 1))
+
+
+def test_the_small_engine_refuses_a_window_below_its_context():
+    _check_supported(MistralConfig(), 4096)
+    with pytest.raises(EngineError, match="sliding_attention.*window 4096.*expected full attention over max_model_len"):
+        _check_supported(MistralConfig(), 4097)
+
+
+def test_vllm_that_is_not_installed_is_named(world, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "rlanything.engines.vllm", None)
+    with pytest.raises(EngineError, match="engine.*kind=vllm: .* set kind=transformers"):
+        make_engine(ModelConfig(str(world.model)), EngineConfig("vllm"), 0, tmp_path / "log")
