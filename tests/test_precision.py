@@ -13,7 +13,14 @@ from rlanything.precision import resolve_dtype, torch_dtype
 def test_auto_is_bfloat16_only_where_the_cpu_multiplies_it(monkeypatch, capabilities, expected):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
     assert resolve_dtype("auto", on_accelerator=False) == expected
-    assert resolve_dtype("auto", on_accelerator=True) == "bfloat16"
+    assert resolve_dtype("auto", on_accelerator=True) == "bfloat16"  # of one that is elsewhere
+
+
+@pytest.mark.parametrize(("native", "expected"), [(True, "bfloat16"), (False, "float32")])
+def test_auto_is_bfloat16_only_where_the_accelerator_multiplies_it(monkeypatch, native, expected):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: native or including_emulation)
+    assert resolve_dtype("auto", on_accelerator=True) == expected
 
 
 def test_a_precision_that_is_named_stays(monkeypatch):

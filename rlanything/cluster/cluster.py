@@ -14,6 +14,7 @@ from rlanything.cluster.engines import ReplicatedEngine, start_replicas
 from rlanything.cluster.health import HealthCheck
 from rlanything.cluster.hosts import RESTARTS, HostCollector
 from rlanything.cluster.learners import LearnerGroup, RemoteLearner
+from rlanything.cluster.nodes import with_dtypes
 from rlanything.cluster.placement import broadcasts, place
 from rlanything.cluster.runtime import Runtime
 from rlanything.config import Config
@@ -27,14 +28,15 @@ class Cluster:
 
     def __init__(self, config: Config, folder: RunFolder, roles: Sequence[str], learns: bool = True) -> None:
         data = make_domain(config).root.absolute()
-        # An empty path means a variable of the environment, which other nodes need not have.
-        self.config = replace(config, dataset=replace(config.dataset, path=str(data)))
         self.folder = folder
         self.placement = place(config, roles, learns)
         models = [Path(getattr(config.model, role).path) for role in roles]
         for role in roles:  # found here: a replica that cannot start would be started anew
             check_model(getattr(config.model, role), getattr(config.engine, role))
         self.runtime = Runtime(config, [folder.path, *(path for path in (data, *models) if path.is_dir())])
+        # An empty path means a variable of the environment, which other nodes need not have.
+        config = replace(config, dataset=replace(config.dataset, path=str(data)))
+        self.config = with_dtypes(config, self.runtime.nodes)
         self.board = self.runtime.start_here(Board, name=NAME)
         self._roles, self._health = roles, HealthCheck(config.cluster.restart_timeout_s)
         self._learners: LearnerGroup | None = None

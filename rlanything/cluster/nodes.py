@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from rlanything.config import Config, EngineConfig, EnginesConfig, LearnerConfig, TrainingConfig
 from rlanything.runs.folder import RunError
 from rlanything.versions import check_versions, installed
 
@@ -14,26 +16,43 @@ from rlanything.versions import check_versions, installed
 @dataclass(frozen=True)
 class NodeFacts:
     """`missing`: those of the paths asked for that the node does not see; `num_device`: accelerators torch finds;
-    `devices`: the names of those that Ray gave to this run."""
+    `devices`: the names of those that Ray gave to this run; `bfloat16`: whether its CPU and they multiply it."""
 
     host: str
     versions: dict[str, str]
     missing: list[str]
     num_device: int
     devices: tuple[str, ...] = ()
+    bfloat16: tuple[bool, bool] = (False, False)
 
 
-def node_facts(paths: Sequence[str], count_devices: bool) -> NodeFacts:
+def node_facts(paths: Sequence[str]) -> NodeFacts:
     """Look at the machine that this runs on."""
-    num_device = 0
-    devices: list[int] | list[str] = []
-    if count_devices:
-        import ray  # imported here: they take seconds, and a CPU node is not asked
-        import torch
+    import ray  # imported here, in a process of each node's own: they take seconds
+    import torch
 
-        num_device, devices = torch.cuda.device_count(), ray.get_gpu_ids()
+    from rlanything.precision import multiplies_bfloat16
+
     missing = [path for path in paths if not Path(path).exists()]
-    return NodeFacts(socket.gethostname(), installed(), missing, num_device, tuple(map(str, devices)))
+    devices = tuple(map(str, ray.get_gpu_ids()))
+    bfloat16 = multiplies_bfloat16(on_accelerator=False), multiplies_bfloat16(on_accelerator=True)
+    return NodeFacts(socket.gethostname(), installed(), missing, torch.cuda.device_count(), devices, bfloat16)
+
+
+def with_dtypes(config: Config, nodes: Sequence[NodeFacts]) -> Config:
+    """The configuration with what `dtype: auto` means on all nodes: each by itself might find another, and a learner's
+    weights would not be those that an engine holds."""
+    on_cpu, on_device = (
+        "bfloat16" if all(node.bfloat16[i] for node in nodes) else "float32" for i in range(len(nodes[0].bfloat16))
+    )
+    has_device = config.experiment.num_device > 0
+
+    def of(part: EngineConfig | LearnerConfig, on_accelerator: bool) -> Any:
+        return replace(part, dtype=on_device if on_accelerator else on_cpu) if part.dtype == "auto" else part
+
+    engines = {role: of(part, has_device and part.kind == "vllm") for role, part in vars(config.engine).items()}
+    learners = {role: of(part, has_device) for role, part in vars(config.training).items()}
+    return replace(config, engine=EnginesConfig(**engines), training=TrainingConfig(**learners))
 
 
 def check_nodes(nodes: Sequence[NodeFacts], num_device: int) -> None:

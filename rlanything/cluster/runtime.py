@@ -75,12 +75,11 @@ class Runtime:
         looks = [
             ray.remote(node_facts)
             .options(num_cpus=0, num_gpus=experiment.num_device, scheduling_strategy=self._bundle(i))
-            .remote([str(path.absolute()) for path in paths], experiment.num_device > 0)
+            .remote([str(path.absolute()) for path in paths])
             for i in range(experiment.num_node)
         ]
-        nodes: list[NodeFacts] = result(looks, "a look at a node")
-        check_nodes(nodes, experiment.num_device)
-        self._devices = [node.devices for node in nodes]
+        self.nodes: list[NodeFacts] = result(looks, "a look at a node")
+        check_nodes(self.nodes, experiment.num_device)
 
     def _wait_for_nodes(self, num_node: int, bundle: dict[str, float], timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
@@ -114,7 +113,7 @@ class Runtime:
     def _options(self, slot: Slot) -> dict[str, Any]:
         """Ray's options for a process at `slot`."""
         variables = {
-            "CUDA_VISIBLE_DEVICES": ",".join(self._devices[slot.node][device] for device in slot.devices),
+            "CUDA_VISIBLE_DEVICES": ",".join(self.nodes[slot.node].devices[device] for device in slot.devices),
             "OMP_NUM_THREADS": str(self.num_thread),
             **KEEP_DEVICES,
         }

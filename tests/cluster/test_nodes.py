@@ -1,11 +1,13 @@
 """A node that cannot take its part is named before anything large starts on it."""
 
 import os
+from dataclasses import replace
 
 import pytest
 
-from rlanything.cluster.nodes import NodeFacts, check_nodes, node_facts
+from rlanything.cluster.nodes import NodeFacts, check_nodes, node_facts, with_dtypes
 from rlanything.config import Config
+from rlanything.precision import multiplies_bfloat16
 from rlanything.runs.folder import RunError
 from rlanything.serving import use_devices
 from rlanything.versions import TRIED, VersionError
@@ -32,9 +34,26 @@ def test_a_missing_accelerator_is_named():
         check_nodes([GOOD, NodeFacts("b", dict(TRIED), [], 7)], 8)
 
 
-def test_a_look_at_this_machine_tells_what_is_missing(tmp_path):
-    facts = node_facts([str(tmp_path), str(tmp_path / "gone")], count_devices=False)
+def test_a_look_at_this_machine_tells_what_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setattr("ray.get_gpu_ids", lambda: [4, 5])
+    facts = node_facts([str(tmp_path), str(tmp_path / "gone")])
     assert facts.missing == [str(tmp_path / "gone")] and facts.versions["ray"] == TRIED["ray"]
+    assert facts.devices == ("4", "5") and facts.bfloat16[0] is multiplies_bfloat16(on_accelerator=False)
+
+
+def test_auto_means_the_same_dtype_on_nodes_of_different_kinds():
+    config = Config()
+    config.engine.rewriter.dtype, config.engine.reward.kind = "float32", "transformers"
+    nodes = [replace(GOOD, bfloat16=(True, True)), replace(GOOD, bfloat16=(False, True))]
+
+    def dtypes(num_device: int, nodes: list[NodeFacts]) -> list[str]:
+        config.experiment.num_device = num_device
+        found = with_dtypes(config, nodes)
+        parts = found.engine.policy, found.engine.reward, found.engine.rewriter, found.training.policy
+        return [{"bfloat16": "b", "float32": "f"}[part.dtype] for part in parts]
+
+    assert dtypes(0, nodes[:1]) == ["b", "b", "f", "b"] and dtypes(0, nodes) == ["f", "f", "f", "f"]
+    assert dtypes(8, nodes) == ["b", "f", "f", "b"]  # the small engine computes on the CPU
 
 
 def test_accelerators_of_a_cluster_stay_visible_until_ray_has_counted_them(monkeypatch):
