@@ -44,13 +44,12 @@ def start_ray(me: Membership, head: str, address: str, log: Path) -> subprocess.
     where = ["--head", f"--port={me.port}", "--include-dashboard=false"]
     if me.rank:
         where = [f"--address={head}:{me.port}"]
-    ray = Path(sys.executable).with_name("ray")
     # A folder of its own: where two nodes start on one machine at the same time, Ray gives them the same sockets.
     folder = Path(os.environ.get("RAY_TMPDIR", tempfile.gettempdir())) / f"ray_node_{me.rank}"
     with open(log, "ab") as out:
         return subprocess.Popen(
             [
-                *(str(ray), "start", *where, f"--node-ip-address={address}"),
+                *(sys.executable, "-m", "ray.scripts.scripts", "start", *where, f"--node-ip-address={address}"),
                 *(f"--temp-dir={folder}", "--block", "--disable-usage-stats"),
             ],
             stdout=out,
@@ -65,7 +64,9 @@ def node_env() -> dict[str, str]:
     """Ray authenticates by a token that all nodes must hold: RAY_AUTH_TOKEN of the job's environment, where it is set.
     Without one it is told not to, for the tokens that it would make on every node differ."""
     shared = any(name in os.environ for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"))
-    return os.environ | NODE_ENV | ({} if shared else {"RAY_AUTH_MODE": "disabled"})
+    # torchrun's own variables would have our ranks join the store that it holds for its workers.
+    env = {name: value for name, value in os.environ.items() if not name.startswith("TORCHELASTIC_")}
+    return env | NODE_ENV | ({} if shared else {"RAY_AUTH_MODE": "disabled"})
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:

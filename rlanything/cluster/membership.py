@@ -45,6 +45,7 @@ def membership(env: Mapping[str, str], first_host: Callable[[str], str]) -> Memb
         num_name = next((n for n in ("NNODES", "GROUP_WORLD_SIZE", "WORLD_SIZE") if n in env), "WORLD_SIZE")
         rank, num = _number(env, rank_name), _number(env, num_name)
         host, port = _text(env, "MASTER_ADDR"), _number(env, "MASTER_PORT")
+        port += env.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # torchrun itself listens at its own
     else:
         return Membership(0, 1, "127.0.0.1", DEFAULT_PORT)
     if not 0 <= rank < num:

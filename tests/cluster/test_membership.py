@@ -22,6 +22,7 @@ TORCHRUN = {"MASTER_ADDR": "h", "MASTER_PORT": "29500", "RANK": "3", "WORLD_SIZE
         (SLURM | {"MASTER_ADDR": "head", "MASTER_PORT": "7001"}, Membership(1, 4, "head", 7001)),
         ({"SLURM_NODEID": "0", "SLURM_NNODES": "1"}, Membership(0, 1, "127.0.0.1", 6379)),
         (TORCHRUN, Membership(3, 4, "h", 29500)),
+        (TORCHRUN | {"TORCHELASTIC_USE_AGENT_STORE": "True"}, Membership(3, 4, "h", 29501)),
         (TORCHRUN | {"GROUP_RANK": "1", "GROUP_WORLD_SIZE": "2"}, Membership(1, 2, "h", 29500)),
         ({}, Membership(0, 1, "127.0.0.1", 6379)),
     ],

@@ -4,6 +4,7 @@ import pytest
 
 from rlanything.cluster.placement import Slot, place
 from rlanything.config import Config, ConfigError
+from rlanything.rules import needs_cluster
 
 ROLES = ("policy", "reward", "rewriter")
 
