@@ -99,8 +99,8 @@ def evaluate_split(split: str, serving: Serving, folder: RunFolder, progress: Pr
             found = read_groups(part, by_id)
             if [g.task.id for g in found] != [t.id for t in chunk]:
                 raise RunError(
-                    f"{part}: holds episodes of other tasks than {split} now has (did dataset.path or rollout.max_concurrent change?); choose "
-                    "another experiment.name, or remove the file"
+                    f"{part}: holds episodes of other tasks than {split} now has there (did dataset.path or "
+                    "rollout.max_concurrent change?); choose another experiment.name, or remove the file"
                 )
             groups += found
             continue

@@ -42,13 +42,21 @@ def load_as(schema: type[Schema], argv: list[str]) -> Schema:
         raise ConfigError(f"expected exactly one config=FILE.yaml, found {len(files)}")
     merged = _merge(OmegaConf.structured(schema), _read_yaml(Path(files[0])), f"{files[0]}")
     overrides = [a for a in argv if not a.startswith("config=")]
-    merged = _merge(merged, OmegaConf.from_dotlist(overrides), "the command line")
-    missing = sorted(OmegaConf.missing_keys(merged))
+    for word in overrides:
+        try:
+            override = OmegaConf.from_dotlist([word])
+        except Exception as error:  # OmegaConf passes on whatever its YAML parser raises
+            raise ConfigError(f"argument {word!r}: its value is no valid YAML: {error}") from error
+        merged = _merge(merged, override, "the command line")
+    try:
+        missing = sorted(OmegaConf.missing_keys(merged))
+        config = None if missing else OmegaConf.to_object(merged)
+    except OmegaConfBaseException as error:  # a ${...} that names nothing
+        raise ConfigError(f"{getattr(error, 'full_key', None) or '?'}: {str(error).splitlines()[0]}") from error
     if missing:
         raise ConfigError(
             f"{missing[0]}: has no default and is not set in {files[0]}; add it there or pass {missing[0]}=..."
         )
-    config = OmegaConf.to_object(merged)
     assert isinstance(config, schema)
     return config
 

@@ -26,6 +26,7 @@ from rlanything.tasks import TaskPool
 from rlanything.types import Group
 
 SAMPLES = {"policy": policy_samples, "reward": reward_samples}
+MISMATCH = ("mismatch_kl", "logprob_abs_diff")  # between learner and engine, of the same weights
 RATES = [  # of a step's line
     ("success", "success_rate"),
     ("invalid", "invalid_action_rate"),
@@ -134,6 +135,8 @@ class Loop:
             with self.progress.phase(f"update {role}"):
                 samples = SAMPLES[role](groups, band, mean)
                 figures = learner.update(samples) if samples else {}
+            if self.config.rollout.max_staleness:  # else they would tell how far the weights moved since
+                figures = {k: v for k, v in figures.items() if k not in MISMATCH}
             figures |= {"samples": len(samples), "groups_dropped": sum(not within(g.accuracy, band) for g in groups)}
             metrics |= {f"{role}/{k}": float(v) for k, v in figures.items()}
         return metrics

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from rlanything.config import Config, ConfigError
@@ -72,6 +73,7 @@ POSITIVE = (
     "cluster.restart_timeout_s",
 )
 NOT_NEGATIVE = (
+    "experiment.seed",
     "experiment.num_device",
     "experiment.eval_every",
     "experiment.num_thread",
@@ -82,9 +84,14 @@ NOT_NEGATIVE = (
     "rollout.num_retry",
     "rollout.top_k",
     "reward.num_evaluation",
+    "reward.outcome_weight",
+    "reward.step_weight",
     "reward.negative_weight",
     "adaptation.max_candidate",
     "training.{learner}.warmup_update",
+    "training.{learner}.weight_decay",
+    "training.{learner}.clip_low",
+    "training.{learner}.clip_high",
     "training.{learner}.kl_beta",
     "training.{learner}.importance_cap",
     "training.{learner}.lora_rank",
@@ -132,8 +139,12 @@ def check_numbers(config: object, expand: Expand, positive: Sequence[str] = POSI
     for patterns, lowest, expected in ((positive, 1e-300, "above 0"), (NOT_NEGATIVE, 0.0, "of at least 0")):
         for key in (key for pattern in patterns for key in expand(pattern)):
             found = value_of(config, key)
-            if not (isinstance(found, (int, float)) and found >= lowest):
+            if not (isinstance(found, (int, float)) and lowest <= found < math.inf):
                 raise ConfigError(f"{key}: found {found!r}, expected a number {expected}")
+    for key in (key for pattern in ("training.{learner}.betas",) for key in expand(pattern)):
+        found = value_of(config, key)
+        if not (isinstance(found, list) and len(found) == 2 and all(0 <= beta < 1 for beta in found)):
+            raise ConfigError(f"{key}: found {found!r}, expected two numbers of at least 0 and below 1")
 
 
 def needs_cluster(config: Config) -> bool:
@@ -154,6 +165,8 @@ def validate(config: Config, learns: bool = True) -> None:
     _check_contexts(config)
     _check_processes(config)
     _check_accelerator(config, learns)
+    if not 0 < config.rollout.top_p <= 1:
+        raise ConfigError(f"rollout.top_p: found {config.rollout.top_p}, expected a number above 0 and at most 1")
     if learns:
         _check_bands(config)
         _check_sampling(config)

@@ -94,8 +94,6 @@ def encode(chat: Chat, conversation: Conversation) -> Sample:
 
 def read_conversations(path: Path) -> Iterator[Conversation]:
     """The conversations of a .jsonl, over and over. Raises ConfigError naming the line."""
-    if not path.is_file():
-        raise ConfigError(f"data={path}: there is no such file")
     found = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         try:
@@ -151,6 +149,8 @@ def validate_sft(config: SftConfig) -> None:
 
     if config.role not in _MEASURES:
         raise ConfigError(f"role: found {config.role!r}, expected one of {', '.join(_MEASURES)}")
+    if config.data and not Path(config.data).is_file():
+        raise ConfigError(f"data={config.data}: there is no such file")
     check_choices(config, own)
     check_numbers(config, own, positive=(*_POSITIVE, *POSITIVE))
 

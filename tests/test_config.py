@@ -48,6 +48,13 @@ def test_an_evaluation_spreads_over_nodes_without_a_word_of_learners(name):
         ("foo=1", "foo .*known keys there: .*adaptation"),
         ("engine.policy.kind=tgi", "engine.policy.kind: found 'tgi', expected one of vllm, transformers"),
         ("rollout.top_p=0.9", "allow_biased_sampling"),
+        ("rollout.top_p=1.5", "rollout.top_p: found 1.5, expected a number above 0 and at most 1"),
+        ("training.policy.lr=[", r"argument 'training.policy.lr=\[': its value is no valid YAML"),
+        ("training.policy.lr=${foo}", "training.policy.lr: .*foo"),
+        ("training.policy.lr=.inf", "training.policy.lr: found inf"),
+        ("training.reward.betas=[0.9]", r"training.reward.betas: found \[0.9\], expected two numbers"),
+        ("experiment.seed=-1", "experiment.seed: found -1"),
+        ("reward.step_weight=.nan", "reward.step_weight: found nan"),
         (
             "experiment.num_device=2",
             "training.policy.zero_stage=0: cluster.placement=colocated hands accelerators over",

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-
 from runs_helpers import small_config
 
 from rlanything.config import ConfigError, LearnerConfig, ModelConfig

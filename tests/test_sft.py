@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -79,9 +80,9 @@ def test_a_conversation_that_does_not_alternate_is_named(tmp_path, roles, messag
         next(read_conversations(file))
 
 
-def test_broken_and_missing_files_of_conversations_are_named(tmp_path):
-    with pytest.raises(ConfigError, match="there is no such file"):
-        next(read_conversations(tmp_path / "none.jsonl"))
+def test_broken_and_missing_files_of_conversations_are_named(config, tmp_path):
+    with pytest.raises(ConfigError, match="data=none.jsonl: there is no such file"):
+        warm_start(replace(config, data="none.jsonl"), Progress())
     (tmp_path / "cut.jsonl").write_text('{"messages": [')
     with pytest.raises(ConfigError, match="line 1: expected"):
         next(read_conversations(tmp_path / "cut.jsonl"))

@@ -106,6 +106,8 @@ def test_with_staleness_the_next_rollouts_are_played_by_the_weights_before_the_u
     records = [r for r in read_jsonl(tmp_path / "run/metrics.jsonl") if r["phase"] == "train"]
     assert [r["step"] for r in records] == [1, 2, 3]
     assert [played(tmp_path / "run", step)[1] for step in (1, 2, 3)] == [{0}, {0}, {1}]
+    corrected = [abs(r["policy/importance_weight"] - 1) for r in records]
+    assert corrected[0] < 1e-4 < min(corrected[1:]) and "policy/mismatch_kl" not in records[1], corrected
 
 
 @pytest.mark.slow
