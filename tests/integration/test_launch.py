@@ -84,6 +84,25 @@ def test_nodes_find_one_another_by_the_name_of_the_head(tmp_path, host):
     assert [node.returncode for node in nodes] == [0, 0, 0], said
 
 
+@pytest.mark.slow
+def test_a_job_that_torchrun_starts_on_every_node_uses_ports_beside_its_own(tmp_path):
+    (tmp_path / "script.py").write_text(JOIN + "sys.exit(5)")
+    shape = ["--nnodes=3", "--nproc-per-node=1", "--master-addr=127.0.0.1", f"--master-port={free_port()}"]
+    line = [str(Path(sys.executable).with_name("torchrun")), *shape]
+    nodes = [
+        subprocess.Popen(
+            [*line, f"--node-rank={rank}", "--no-python", sys.executable, LAUNCH, "script.py"],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(3)
+    ]
+    said = [node.communicate(timeout=180)[0] for node in nodes]
+    assert "three nodes" in said[0] and all("exitcode  : 5" in text for text in said), said
+
+
 @pytest.mark.parametrize("offset", [0, 1])
 def test_a_job_whose_port_is_taken_ends_at_once_and_names_it(tmp_path, offset):
     port = free_port()

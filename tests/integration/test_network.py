@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from replay import assert_trained_as_one_process
 from runs_helpers import command, spread_config
 
 from rlanything.runs.metrics import read_jsonl
@@ -44,8 +45,9 @@ def three_networks():
             subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
 
-def test_a_job_runs_on_nodes_of_different_addresses(world, three_networks, tmp_path):
-    config = spread_config(world.games, world.model, tmp_path, "run")
+def test_a_job_on_nodes_of_different_addresses_trains_what_one_process_would(world, three_networks, tmp_path):
+    config = spread_config(world.games, world.model, tmp_path, "run", "vllm")
+    config.cluster.weight_transfer = "broadcast"
     script = command(config, tmp_path)[1:]
     shared = {"MLP_WORKER_NUM": "3", "MLP_WORKER_0_HOST": f"{SUBNET}.1", "MLP_WORKER_0_PORT": "7700"}
     nodes = [
@@ -59,7 +61,8 @@ def test_a_job_runs_on_nodes_of_different_addresses(world, three_networks, tmp_p
         )
         for i, name in enumerate(three_networks)
     ]
-    said = [node.communicate(timeout=400)[0] for node in nodes]
+    said = [node.communicate(timeout=500)[0] for node in nodes]
     assert [node.returncode for node in nodes] == [0, 0, 0], said
     records = [r for r in read_jsonl(tmp_path / "run/metrics.jsonl") if r["phase"] == "train"]
     assert [r["step"] for r in records] == [1, 2]
+    assert_trained_as_one_process(config, tmp_path / "run")
