@@ -1,12 +1,12 @@
 """Speed and memory of the embedded ALFWorld simulator against TextWorld as alfworld runs it, in one run.
 
-    python benchmarks/alfworld_env.py --games ../shared/data/alfworld/valid_seen.jsonl.xz --seconds 20
+    python benchmarks/alfworld_env.py --games valid_seen.jsonl.xz --seconds 20
 
 All three play the same games by random admissible commands and list the admissible commands at every step:
 - the simulator, one process;
 - TextWorld's batch environment in one process (SyncBatchEnv), with the wrappers of alfworld's AlfredTWEnv;
 - the same over processes (AsyncBatchEnv, one a game), which is what AlfredTWEnv.init_env makes.
-Targets: at least 300 and 100 times their steps a second. Nothing else should run on the machine.
+Nothing else should run on the machine.
 """
 
 from __future__ import annotations

@@ -79,10 +79,11 @@ def exponent(x: list[float], y: list[float]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeat", type=int, default=1)
+    parser.add_argument("--hidden", type=int, default=64, help="width of the model")
     parser.add_argument("--factors", type=int, nargs="+", default=[1, 2, 4])
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        games, model = make_small_world(Path(name))
+        games, model = make_small_world(Path(name), args.hidden)
         config = small(games, model, Path(name))
         kinds = ("generated", *TOKENS.values())
         columns = (*PARTS, "step")

@@ -73,15 +73,16 @@ def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
     """Of the data sheet, or of a matrix product here."""
     if device.type == "cuda":
         name = torch.cuda.get_device_name()
-        return next(peak for part, peak in PEAK.items() if part in name)
-    a, b = (torch.randn(2048, 2048, dtype=dtype) for _ in range(2))
-    a @ b
+        if known := [peak for part, peak in PEAK.items() if part in name]:
+            return known[0]
+    size = 8192 if device.type == "cuda" else 2048
+    a, b = (torch.randn(size, size, dtype=dtype, device=device) for _ in range(2))
     times = []
-    for _ in range(5):
+    for _ in range(6):  # the first one warms up
         started = time.perf_counter()
-        a @ b
+        float((a @ b)[0, 0])  # waits for it
         times.append(time.perf_counter() - started)
-    return 2 * 2048**3 / min(times)
+    return 2 * size**3 / min(times)
 
 
 class Plain:

@@ -1,6 +1,6 @@
 """Derive the generator's placement table from packed real ALFWorld games.
 
-    python scripts/derive_placement.py ../shared/data/alfworld/train.jsonl.xz
+    python scripts/derive_placement.py train.jsonl.xz
 
 Counts, over all games of the file: where objects of each type stand (per room, per receptacle that could hold
 them), how many copies a scene holds, which goals are asked for, how full each receptacle type gets, and which

@@ -164,9 +164,10 @@ def compose_names(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, s
                 embedding[token] = kind
 
 
-def make_small_world(root: Path) -> tuple[Path, Path]:
-    """For tests and benchmarks: folders of games (24 to train on, 6 of each evaluation split) and of a Qwen3 of 0.2M
-    parameters that has seen enough demonstrations of all roles to write actions, scores and proposals in their form.
+def make_small_world(root: Path, hidden: int = 64) -> tuple[Path, Path]:
+    """For tests and benchmarks: folders of games (24 to train on, 6 of each evaluation split) and of a Qwen3 (of 0.2M
+    parameters, where `hidden` is 64) that has seen enough demonstrations of all roles to write actions, scores and
+    proposals in their form.
     """
     # Imported here: who only makes a model need not wait for DeepSpeed.
     from rlanything.chat import Chat
@@ -181,7 +182,7 @@ def make_small_world(root: Path) -> tuple[Path, Path]:
         write_packed(games / f"{split}.jsonl.xz", generate_games(split, count, seed=3))
     domain = AlfworldDomain(DatasetConfig(path=str(games), prompt="compact", show_actions="here"), "tiny", max_step=20)
     tokenizer = make_tokenizer(domain, 1024, {"policy": 60, "reward": 20, "rewriter": 30})
-    make_model(tokenizer, hidden=64, layers=2, seed=0).save_pretrained(root / "untrained")
+    make_model(tokenizer, hidden, layers=2, seed=0).save_pretrained(root / "untrained")
     tokenizer.save_pretrained(root / "untrained")
     chat = Chat(ModelConfig(str(root / "untrained")))
     config = LearnerConfig(lr=1e-2, num_update=1, dtype="float32", micro_batch_tokens=2048)
