@@ -20,11 +20,16 @@ def installed() -> dict[str, str]:
     import says so."""
     found = {}
     for name in TRIED:
-        for candidate in (name, OTHER_NAMES.get(name, name)):
+        builds = []
+        for candidate in dict.fromkeys((name, OTHER_NAMES.get(name, name))):
             try:
-                found[name] = version(candidate).split("+")[0]
+                builds.append((candidate, version(candidate).split("+")[0]))
             except PackageNotFoundError:
                 continue
+        if len(builds) > 1:  # one lies over the other: the same package in one place
+            found[name] = " and ".join(" ".join(build) for build in builds)
+        elif builds:
+            found[name] = builds[0][1]
     return found
 
 
@@ -35,6 +40,6 @@ def check_versions(found: Mapping[str, str], where: str) -> None:
     ]
     if wrong:
         raise VersionError(
-            f"{where}: {', '.join(wrong)}; install the versions that fit: make setup on a CPU machine, "
-            "pip install -r requirements.txt on a GPU machine"
+            f"{where}: {', '.join(wrong)}; install the versions that fit: make setup on a CPU machine, in a new "
+            "environment pip install -r requirements.txt on a GPU machine"
         )

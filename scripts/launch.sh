@@ -4,5 +4,5 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=python
-[ -x .venv/bin/python ] && python=.venv/bin/python
+[ -z "${VIRTUAL_ENV:-}${CONDA_PREFIX:-}" ] && [ -x .venv/bin/python ] && python=.venv/bin/python # an activated one goes first
 exec "$python" -m rlanything.cluster.launch "$@"

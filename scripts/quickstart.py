@@ -6,6 +6,7 @@ Tasks and tiny model are made anew, byte for byte the same, in seconds; warm sta
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import subprocess
 import sys
@@ -80,7 +81,7 @@ def run(command: list[str]) -> int:
 
     Ctrl-C reaches the stage by itself, SIGTERM is passed on: it stops in its own way, and says what is kept.
     """
-    stage = subprocess.Popen([sys.executable, *command])
+    stage = subprocess.Popen([sys.executable, *command], env=os.environ | {"CUDA_VISIBLE_DEVICES": ""})  # tiny models
     signal.signal(signal.SIGINT, lambda *_: None)
     signal.signal(signal.SIGTERM, lambda *_: stage.terminate())
     status = stage.wait()

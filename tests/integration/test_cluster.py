@@ -23,12 +23,12 @@ ACTORS = tuple(f"ray::{name}" for name in ("Board", "EngineReplica", "EnvHost", 
 
 
 @contextmanager
-def cluster_of_three() -> Iterator[Any]:
-    """A Ray cluster of three nodes, without accelerators."""
+def cluster_of(num: int) -> Iterator[Any]:
+    """A Ray cluster of so many nodes, without accelerators."""
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 0})
-    for _ in range(2):
+    for _ in range(num - 1):
         cluster.add_node(num_cpus=1, num_gpus=0)
     yield cluster
     cluster.shutdown()
@@ -37,7 +37,7 @@ def cluster_of_three() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def three_nodes():
     """Its address."""
-    with cluster_of_three() as cluster:
+    with cluster_of(3) as cluster:
         yield cluster.address
 
 
@@ -293,6 +293,7 @@ def test_a_host_that_an_environment_blocks_is_started_anew(world, three_nodes, t
     assert process.returncode == 0, said
     records = [r for r in read_jsonl(tmp_path / "run/metrics.jsonl") if r["phase"] == "train"]
     assert [r["step"] for r in records] == [1, 2, 3] and not blocked.is_running()
+    assert records[-1]["env_host_restarts"] == 1
 
 
 @pytest.mark.slow
@@ -312,7 +313,7 @@ def test_a_node_that_is_lost_for_good_ends_the_run_which_goes_on_where_there_is_
     config = spread_config(world.games, world.model, tmp_path, "run")
     config.experiment.total_step, config.cluster.restart_timeout_s = 1000, 5.0
     config.cluster.num_learner = 1  # of node 0: a rank that dies ends the run at once
-    with cluster_of_three() as cluster:
+    with cluster_of(3) as cluster:
         process = begin(config, tmp_path, cluster.address)
         wait_for(tmp_path / "run/checkpoints/step_000001/meta.json", process)
         cluster.remove_node(next(iter(cluster.worker_nodes)))
@@ -321,11 +322,29 @@ def test_a_node_that_is_lost_for_good_ends_the_run_which_goes_on_where_there_is_
     assert "was not back within cluster.restart_timeout_s=5 s" in said, said
     newest = int(max((tmp_path / "run/checkpoints").glob("step_*")).name.removeprefix("step_"))
     config.experiment.total_step = newest + 1
-    with cluster_of_three() as cluster:
+    with cluster_of(3) as cluster:
         result = run(config, tmp_path, cluster.address)
     assert result.returncode == 0 and "resumed from" in result.stdout, result.stderr
     records = [r for r in read_jsonl(tmp_path / "run/metrics.jsonl") if r["phase"] == "train"]
     assert [r["step"] for r in records] == list(range(1, newest + 2))
+
+
+@pytest.mark.slow
+def test_what_a_lost_node_held_is_started_on_a_spare_one(world, tmp_path):
+    config = spread_config(world.games, world.model, tmp_path, "run")
+    config.experiment.total_step, config.cluster.num_learner = 6, 1
+    with cluster_of(4) as cluster:
+        process = begin(config, tmp_path, cluster.address)
+        first = tmp_path / "run/checkpoints/step_000001/meta.json"
+        of_ranks = {rank.ppid() for rank in actors("LearnerRank", first, process)}
+        used = {p.ppid() for p in actors("EngineReplica", first, process)} - of_ranks
+        raylets = {node.all_processes["raylet"][0].process.pid: node for node in cluster.worker_nodes}
+        cluster.remove_node(next(node for pid, node in raylets.items() if pid in used))
+        said = process.communicate(timeout=400)[0]
+    assert process.returncode == 0, said
+    records = [r for r in read_jsonl(tmp_path / "run/metrics.jsonl") if r["phase"] == "train"]
+    assert [r["step"] for r in records] == [1, 2, 3, 4, 5, 6]
+    assert sum(records[-1][f"engine/{role}_restarts"] for role in ("policy", "reward", "rewriter")) >= 1
 
 
 @pytest.mark.slow
