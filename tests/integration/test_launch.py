@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
+from launches import JOIN, assert_nobody_works_in, wait_for_three
 
 from rlanything.cluster import launch as launcher
 from rlanything.cluster import status
@@ -22,14 +22,6 @@ from rlanything.cluster.status import StatusConnection, StatusServer
 pytestmark = pytest.mark.integration
 LAUNCH = launcher.__file__
 JOB = b"this job"
-JOIN = """
-import os, signal, sys, time, ray
-ray.init(os.environ["RAY_ADDRESS"], logging_level="ERROR")
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-while sum(n["Alive"] for n in ray.nodes()) < 3:
-    time.sleep(0.2)
-print("three nodes", flush=True)
-"""
 
 
 def free_port() -> int:
@@ -147,7 +139,7 @@ def test_a_ray_that_does_not_start_ends_the_job_and_its_log_is_named(tmp_path, m
 @pytest.mark.parametrize("killed", [0, 2])
 def test_a_node_that_is_killed_ends_the_others_and_leaves_nothing_behind(tmp_path, killed):
     nodes = launch(tmp_path, JOIN + "time.sleep(600)")
-    assert nodes[0].stdout.readline() == "three nodes\n"
+    wait_for_three(nodes[0])
     nodes[killed].kill()
     said = [node.communicate(timeout=60)[0] for node in nodes]
     assert [node.returncode for node in nodes] == [-9 if rank == killed else 1 for rank in range(3)], said
@@ -159,7 +151,7 @@ def test_a_node_that_is_killed_ends_the_others_and_leaves_nothing_behind(tmp_pat
 @pytest.mark.parametrize("told", [(0,), (2,), (0, 1, 2)])
 def test_sigterm_to_any_node_stops_the_job_in_order(tmp_path, told):
     nodes = launch(tmp_path, JOIN + "time.sleep(600)")
-    assert nodes[0].stdout.readline() == "three nodes\n"
+    wait_for_three(nodes[0])
     for rank in reversed(told):
         nodes[rank].terminate()
     said = [node.communicate(timeout=60)[0] for node in nodes]
@@ -175,19 +167,11 @@ def test_sigterm_to_the_simulation_stops_its_nodes(tmp_path):
     simulation = subprocess.Popen(
         [tmp_path / "scripts/simulate_nodes.sh", "3", "script.py"], env=env, stdout=subprocess.PIPE, text=True
     )
-    assert simulation.stdout.readline() == "three nodes\n"
+    wait_for_three(simulation)
     simulation.terminate()
     simulation.communicate(timeout=60)
     assert simulation.returncode == 143
     assert_nobody_works_in(tmp_path)
-
-
-def assert_nobody_works_in(folder: Path) -> None:
-    """Wait for the last process whose working folder it is."""
-    deadline = time.monotonic() + 30
-    while alive := [p for p in psutil.process_iter(["cwd", "cmdline"]) if p.info["cwd"] == str(folder)]:
-        assert time.monotonic() < deadline, [p.info["cmdline"] for p in alive]
-        time.sleep(0.5)
 
 
 def test_a_script_that_does_not_stop_is_killed():

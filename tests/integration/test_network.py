@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from launches import JOIN, assert_nobody_works_in, wait_for_three
 from replay import assert_trained_as_one_process
 from runs_helpers import command, spread_config
 
@@ -45,22 +46,36 @@ def three_networks():
             subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
 
+def begin(network: str, rank: int, folder: Path, *script: str) -> subprocess.Popen:
+    """Node `rank` of a job, in a network of its own."""
+    shared = {"MLP_WORKER_NUM": "3", "MLP_WORKER_0_HOST": f"{SUBNET}.1", "MLP_WORKER_0_PORT": "7700"}
+    return subprocess.Popen(
+        ["ip", "netns", "exec", network, sys.executable, "-m", "rlanything.cluster.launch", *script],
+        cwd=folder,
+        env=os.environ | shared | {"MLP_ROLE_INDEX": str(rank)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def test_a_node_whose_network_hangs_is_lost_within_minutes(three_networks, tmp_path):
+    (tmp_path / "script.py").write_text(JOIN + "time.sleep(600)")
+    nodes = [begin(network, rank, tmp_path, "script.py") for rank, network in enumerate(three_networks)]
+    wait_for_three(nodes[0])
+    ip(f"-n {three_networks[0]} link set port2 down")
+    said = [node.communicate(timeout=200)[0] for node in nodes]
+    assert [node.returncode for node in nodes] == [1, 1, 1], said
+    assert "node 2 is gone" in said[0] and "Traceback" not in "".join(said), said
+    assert_nobody_works_in(tmp_path)
+
+
 def test_a_job_on_nodes_of_different_addresses_trains_what_one_process_would(world, three_networks, tmp_path):
     config = spread_config(world.games, world.model, tmp_path, "run", "vllm")
     config.cluster.weight_transfer = "broadcast"
     script = command(config, tmp_path)[1:]
-    shared = {"MLP_WORKER_NUM": "3", "MLP_WORKER_0_HOST": f"{SUBNET}.1", "MLP_WORKER_0_PORT": "7700"}
-    nodes = [
-        subprocess.Popen(
-            ["ip", "netns", "exec", name, sys.executable, "-m", "rlanything.cluster.launch", *script],
-            cwd=Path(__file__).parents[2],
-            env=os.environ | shared | {"MLP_ROLE_INDEX": str(i)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for i, name in enumerate(three_networks)
-    ]
+    root = Path(__file__).parents[2]
+    nodes = [begin(network, rank, root, *script) for rank, network in enumerate(three_networks)]
     said = [node.communicate(timeout=500)[0] for node in nodes]
     assert [node.returncode for node in nodes] == [0, 0, 0], said
     records = [r for r in read_jsonl(tmp_path / "run/metrics.jsonl") if r["phase"] == "train"]

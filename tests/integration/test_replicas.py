@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import time
 from pathlib import Path
 
 import numpy as np
@@ -164,6 +165,20 @@ def test_a_replica_that_breaks_in_a_transfer_is_started_anew_with_the_weights(cl
     ray.get(engine.replicas[1].__ray_call__.remote(half_way))
     transfer(learner, engine, 1)
     assert cluster.faults()["engine/policy_restarts"] == 1
+
+
+def test_a_replica_that_fails_while_it_is_started_anew_is_started_once_more(cluster):
+    engine = cluster.chat_model("policy").engine
+    config = Path(cluster.config.model.policy.path) / "config.json"
+    away, log = config.with_name("away"), Path(engine.logs.replace("*", "0"))
+    config.rename(away)
+    kill(process_ids(engine)[0])
+    deadline = time.monotonic() + 60
+    while not log.exists() or "has no config.json" not in log.read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    away.rename(config)
+    assert engine.checksum() and cluster.faults()["engine/policy_restarts"] >= 2
 
 
 def test_a_replica_of_another_version_is_told_and_dead_ones_are_named(cluster):

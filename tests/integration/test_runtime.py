@@ -26,14 +26,25 @@ def four_devices(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 4})
     monkeypatch.setenv("RAY_ADDRESS", cluster.address)
-    monkeypatch.setattr("rlanything.cluster.runtime.check_nodes", lambda *_: None)
     yield
+    ray.shutdown()
     cluster.shutdown()
     for number, handler in handlers.items():
         signal.signal(number, handler)
 
 
-def test_processes_see_the_accelerators_that_ray_reserved_for_the_run_and_one_that_hangs_is_told(four_devices):
+def test_accelerators_that_ray_counts_and_torch_does_not_find_are_named(four_devices):
+    config = Config()
+    config.experiment.num_device = 2
+    with pytest.raises(RunError, match=r"node 0 .*: torch finds 0 accelerators, experiment.num_device=2; .*nvidia-smi"):
+        Runtime(config, [])
+
+
+def test_processes_see_the_accelerators_that_ray_reserved_for_the_run_and_one_that_hangs_is_told(
+    four_devices, monkeypatch
+):
+    monkeypatch.setattr("rlanything.cluster.runtime.check_nodes", lambda *_: None)
+
     class Process:
         def sees(self) -> str:
             return os.environ["CUDA_VISIBLE_DEVICES"]

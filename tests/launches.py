@@ -1,0 +1,34 @@
+"""What the scripts of launched jobs do in tests, and what must be left of a job: nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+
+JOIN = """
+import os, signal, sys, time, ray
+ray.init(os.environ["RAY_ADDRESS"], logging_level="ERROR")
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+while sum(n["Alive"] for n in ray.nodes()) < 3:
+    time.sleep(0.2)
+print("three nodes", flush=True)
+"""
+
+
+def wait_for_three(job: subprocess.Popen) -> None:
+    """Until a job of JOIN says that all are there; on a busy machine Ray has something to say before."""
+    said = []
+    while "three nodes\n" not in said:
+        said.append(job.stdout.readline())
+        assert said[-1], said
+
+
+def assert_nobody_works_in(folder: Path) -> None:
+    """Wait for the last process whose working folder it is."""
+    deadline = time.monotonic() + 30
+    while alive := [p for p in psutil.process_iter(["cwd", "cmdline"]) if p.info["cwd"] == str(folder)]:
+        assert time.monotonic() < deadline, [p.info["cmdline"] for p in alive]
+        time.sleep(0.5)
