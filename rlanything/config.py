@@ -197,7 +197,7 @@ class ClusterConfig:
     # replicas that miss it) | auto: broadcast where vLLM and learners have accelerators of their own
     join_timeout_s: float = 600.0  # for `num_node` machines to join
     rank_timeout_s: float = 1800.0  # for a learner rank to take part in what all ranks do together
-    restart_timeout_s: float = 1800.0  # for an engine or host that died to answer again, its model loaded
+    restart_timeout_s: float = 1800.0  # for an engine to start, or a host or engine that died to answer again
 
 
 @dataclass

@@ -312,7 +312,7 @@ def test_a_replica_that_dies_too_often_ends_the_run(world, three_nodes, tmp_path
 @pytest.mark.slow
 def test_a_node_that_is_lost_for_good_ends_the_run_which_goes_on_where_there_is_another(world, tmp_path):
     config = spread_config(world.games, world.model, tmp_path, "run")
-    config.experiment.total_step, config.cluster.restart_timeout_s = 1000, 5.0
+    config.experiment.total_step, config.cluster.restart_timeout_s = 1000, 30.0  # which engines have to start in, too
     config.cluster.num_learner = 1  # of node 0: a rank that dies ends the run at once
     with cluster_of(3) as cluster:
         process = begin(config, tmp_path, cluster.address)
@@ -320,7 +320,7 @@ def test_a_node_that_is_lost_for_good_ends_the_run_which_goes_on_where_there_is_
         cluster.remove_node(next(iter(cluster.worker_nodes)))
         said = process.communicate(timeout=200)[0]
     assert process.returncode == 1 and "Traceback" not in said, said
-    assert "was not back within cluster.restart_timeout_s=5 s" in said, said
+    assert "was not back within cluster.restart_timeout_s=30 s" in said, said
     newest = int(max((tmp_path / "run/checkpoints").glob("step_*")).name.removeprefix("step_"))
     config.experiment.total_step = newest + 1
     with cluster_of(3) as cluster:
