@@ -161,7 +161,7 @@ function axes(spec, place, format) {
       ? (v) => `${+(100 * v).toPrecision(3)} %`
       : spec.unit
         ? format
-        : (v) => (Math.abs(v) >= 1e-3 && Math.abs(v) < 1e4 ? String(+v.toPrecision(3)) : format(v));
+        : (v) => (Math.abs(v) < 1e4 ? String(+v.toPrecision(3)) : format(v));
   const bottom = HEIGHT - EDGE.bottom;
   return [
     ...place.marks.flatMap((v) => [
