@@ -3,7 +3,8 @@
     python benchmarks/engines.py --threads 1 2 --repeat 2
     python benchmarks/engines.py --threads 1 --repeat 2 --engines vllm async_llm
 
-`async_llm` is vLLM's AsyncLLM, whose engine has a process of its own; its scheduler and sampler are set as ours.
+`async_llm` is vLLM's AsyncLLM, whose engine has a process of its own; its scheduler and sampler are set as ours, and
+its rates per CPU second are of the front end alone.
 Each measurement runs in its own process (threads are fixed at start); the best of --repeat counts. "policy": episodes
 whose every prompt is the last prompt + response + an observation; groups of 8 share their first prompt. "judge":
 for each turn of such an episode, history + question, 3 samples. Prints sampled tokens per second of wall clock, the
@@ -22,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +108,7 @@ class AsyncLLMEngine:
             max_num_batched_tokens=4096,
             logprobs_mode="processed_logprobs",
         )
-        self.llm, self.counted = AsyncLLM.from_engine_args(arguments), EngineStats()
+        self.llm, self.counted, self.numbers = AsyncLLM.from_engine_args(arguments), EngineStats(), count()
 
     async def generate(self, prompt_ids: list[int], sampling: Any, n: int = 1) -> list[Any]:
         import vllm
@@ -123,8 +125,7 @@ class AsyncLLMEngine:
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
-        self.number = getattr(self, "number", 0) + 1
-        async for output in self.llm.generate({"prompt_token_ids": prompt_ids}, params, str(self.number)):
+        async for output in self.llm.generate({"prompt_token_ids": prompt_ids}, params, str(next(self.numbers))):
             last = output
         self.counted.prompt_tokens += len(prompt_ids)
         self.counted.cached_prompt_tokens += last.num_cached_tokens or 0

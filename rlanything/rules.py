@@ -141,7 +141,7 @@ def check_numbers(config: object, expand: Expand, positive: Sequence[str] = POSI
             found = value_of(config, key)
             if not (isinstance(found, (int, float)) and lowest <= found < math.inf):
                 raise ConfigError(f"{key}: found {found!r}, expected a number {expected}")
-    for key in (key for pattern in ("training.{learner}.betas",) for key in expand(pattern)):
+    for key in expand("training.{learner}.betas"):
         found = value_of(config, key)
         if not (isinstance(found, list) and len(found) == 2 and all(0 <= beta < 1 for beta in found)):
             raise ConfigError(f"{key}: found {found!r}, expected two numbers of at least 0 and below 1")
@@ -165,11 +165,9 @@ def validate(config: Config, learns: bool = True) -> None:
     _check_contexts(config)
     _check_processes(config)
     _check_accelerator(config, learns)
-    if not 0 < config.rollout.top_p <= 1:
-        raise ConfigError(f"rollout.top_p: found {config.rollout.top_p}, expected a number above 0 and at most 1")
+    _check_sampling(config, learns)
     if learns:
         _check_bands(config)
-        _check_sampling(config)
         _check_reward(config)
         _check_offload(config)
         _check_staleness(config)
@@ -189,8 +187,12 @@ def _check_bands(config: Config) -> None:
         )
 
 
-def _check_sampling(config: Config) -> None:
+def _check_sampling(config: Config, learns: bool) -> None:
     rollout = config.rollout
+    if not 0 < rollout.top_p <= 1:
+        raise ConfigError(f"rollout.top_p: found {rollout.top_p}, expected a number above 0 and at most 1")
+    if not learns:
+        return
     if (rollout.top_p < 1 or rollout.top_k > 0) and not rollout.allow_biased_sampling:
         raise ConfigError(
             f"rollout.top_p={rollout.top_p}, rollout.top_k={rollout.top_k}: the learner's logprobs are those of the "

@@ -26,10 +26,8 @@ def installed() -> dict[str, str]:
                 builds.append((candidate, version(candidate).split("+")[0]))
             except PackageNotFoundError:
                 continue
-        if len(builds) > 1:  # one lies over the other: the same package in one place
-            found[name] = " and ".join(" ".join(build) for build in builds)
-        elif builds:
-            found[name] = builds[0][1]
+        if builds:  # of two, one lies over the other: no version that was tried
+            found[name] = " beside ".join([builds[0][1], *(" ".join(build) for build in builds[1:])])
     return found
 
 

@@ -4,5 +4,6 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=python
-[ -z "${VIRTUAL_ENV:-}${CONDA_PREFIX:-}" ] && [ -x .venv/bin/python ] && python=.venv/bin/python # an activated one goes first
+# An activated environment goes first, but for conda's own, which many shells activate by themselves.
+[ -z "${VIRTUAL_ENV:-}" ] && [ "${CONDA_DEFAULT_ENV:-base}" = base ] && [ -x .venv/bin/python ] && python=.venv/bin/python
 exec "$python" -m rlanything.cluster.launch "$@"

@@ -81,7 +81,7 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 def run_head(me: Membership, command: list[str], log: Path) -> int:
     """Ray's head, the script, and its exit status for all. Raises LaunchError where it cannot start, or another node or
-    this one's Ray left."""
+    this one's Ray left, VersionError where this node's packages do not fit."""
     if me.num_node == 1:
         return _run_script(command, dict(os.environ), lambda: False)
     try:

@@ -1,8 +1,10 @@
 """Three nodes that do not share an address: network namespaces of one machine, joined by a bridge."""
 
 import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,11 @@ def three_networks():
         yield names
     finally:
         for name in names:
+            # A job of a test that failed would be found by the next one: Ray looks at all processes.
+            inside = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=False)
+            for process_id in inside.stdout.split():
+                with suppress(ProcessLookupError):
+                    os.kill(int(process_id), signal.SIGKILL)
             subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
 
