@@ -64,9 +64,7 @@ def node_env() -> dict[str, str]:
     """Ray authenticates by a token that all nodes must hold: RAY_AUTH_TOKEN of the job's environment, where it is set.
     Without one it is told not to, for the tokens that it would make on every node differ."""
     shared = any(name in os.environ for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"))
-    # torchrun's own variables would have our ranks join the store that it holds for its workers.
-    env = {name: value for name, value in os.environ.items() if not name.startswith("TORCHELASTIC_")}
-    return env | NODE_ENV | ({} if shared else {"RAY_AUTH_MODE": "disabled"})
+    return os.environ | NODE_ENV | ({} if shared else {"RAY_AUTH_MODE": "disabled"})
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:

@@ -51,6 +51,8 @@ class LearnerRank:
             "MASTER_ADDR": host,
             "MASTER_PORT": str(port),
         }
+        # Of a torchrun around the run: rank 0 has a store of its own.
+        os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
         use_interface(ray.util.get_node_ip_address())
         from rlanything.learner.distributed import start_deepspeed
 

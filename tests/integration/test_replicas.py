@@ -31,6 +31,7 @@ def cluster(world, tmp_path, request, monkeypatch):
     from make_tiny_models import make_model
 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")  # as under torchrun: the ranks meet all the same
     kind, size = request.param
     model, tokenizer = tmp_path / "model", AutoTokenizer.from_pretrained(world.model)
     make_model(tokenizer, hidden=64 * size, layers=2, seed=0).save_pretrained(model)  # an attention head for each
