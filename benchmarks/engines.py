@@ -1,10 +1,10 @@
 """Speed of the two engines on one machine, on the same tiny model and the same synthetic multi-turn episodes.
 
     python benchmarks/engines.py --threads 1 2 --repeat 2
-    python benchmarks/engines.py --threads 1 --repeat 2 --engines vllm async_llm
+    python benchmarks/engines.py --threads 1 --repeat 2 --engines vllm async_vllm
 
-`async_llm` is vLLM's AsyncLLM, whose engine has a process of its own; its scheduler and sampler are set as ours, and
-its rates per CPU second are of the front end alone.
+`async_vllm` is the engine of replicas, whose vLLM computes in a process of its own: its rates per CPU second are of the
+process that asks alone.
 Each measurement runs in its own process (threads are fixed at start); the best of --repeat counts. "policy": episodes
 whose every prompt is the last prompt + response + an observation; groups of 8 share their first prompt. "judge":
 for each turn of such an episode, history + question, 3 samples. Prints sampled tokens per second of wall clock, the
@@ -23,7 +23,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -85,67 +84,8 @@ async def judge_phase(engine, args: argparse.Namespace, stop: tuple[int, ...]) -
     await asyncio.gather(*(trajectory(i) for i in range(args.episodes // 2)))
 
 
-class AsyncLLMEngine:
-    """What the phases ask of an engine, of vLLM's AsyncLLM."""
-
-    def __init__(self, folder: Path, config: Any) -> None:
-        import torch
-        from vllm.engine.arg_utils import AsyncEngineArgs
-        from vllm.v1.engine.async_llm import AsyncLLM
-
-        from rlanything.engines.base import EngineStats
-
-        arguments = AsyncEngineArgs(
-            model=str(folder),
-            skip_tokenizer_init=True,
-            dtype=torch.bfloat16 if config.dtype == "bfloat16" else torch.float32,
-            max_model_len=config.max_model_len,
-            max_num_seqs=config.max_num_seqs,
-            kv_cache_memory_bytes=int(config.kv_cache_gb * 2**30),
-            block_size=32,
-            enforce_eager=True,
-            enable_chunked_prefill=False,
-            max_num_batched_tokens=4096,
-            logprobs_mode="processed_logprobs",
-        )
-        self.llm, self.counted, self.numbers = AsyncLLM.from_engine_args(arguments), EngineStats(), count()
-
-    async def generate(self, prompt_ids: list[int], sampling: Any, n: int = 1) -> list[Any]:
-        import vllm
-        from vllm.sampling_params import RequestOutputKind
-
-        from rlanything.engines.base import Completion
-
-        params = vllm.SamplingParams(
-            n=n,
-            max_tokens=sampling.max_tokens,
-            stop_token_ids=list(sampling.stop_token_ids),
-            seed=sampling.seed,
-            logprobs=0,
-            detokenize=False,
-            output_kind=RequestOutputKind.FINAL_ONLY,
-        )
-        async for output in self.llm.generate({"prompt_token_ids": prompt_ids}, params, str(next(self.numbers))):
-            last = output
-        self.counted.prompt_tokens += len(prompt_ids)
-        self.counted.cached_prompt_tokens += last.num_cached_tokens or 0
-        self.counted.generated_tokens += sum(len(sample.token_ids) for sample in last.outputs)
-        return [Completion(list(sample.token_ids), [], "stop") for sample in last.outputs]
-
-    def stats(self) -> Any:
-        return self.counted
-
-    def close(self) -> None:
-        self.llm.shutdown()
-
-
 def measure(args: argparse.Namespace) -> None:
-    """One engine in this process: prints a JSON line of sampled tokens/s by phase."""
-    asyncio.run(measure_phases(args))
-
-
-async def measure_phases(args: argparse.Namespace) -> None:
-    """See `measure`: in one event loop, to which AsyncLLM is bound."""
+    """One engine of this process: prints a JSON line of sampled tokens/s by phase."""
     import torch
 
     from rlanything.config import EngineConfig
@@ -153,33 +93,36 @@ async def measure_phases(args: argparse.Namespace) -> None:
     torch.set_num_threads(args.threads[0])
     folder = Path(args.model)
     config = EngineConfig(dtype=args.dtype, max_model_len=1024, max_num_seqs=args.seqs, kv_cache_gb=1.0)
-    if args.engine == "async_llm":
-        engine: Any = AsyncLLMEngine(folder, config)
-    elif args.engine == "vllm":
-        from rlanything.engines.vllm import VLLMEngine
-
-        engine = VLLMEngine(folder, config, folder / "vllm.log")
-    else:
-        from rlanything.engines.transformers import TransformersEngine
-
-        engine = TransformersEngine(folder, config, folder / "transformers.log")
+    engine = kind_of(args.engine)(folder, config, folder / "engine.log")
     stop = tuple(random.Random(3).sample(range(2, VOCAB), VOCAB // 7)) if args.stop else ()
     weights = torch.load(folder / "weights.pt")
     rates: dict[str, float] = {}
     for name, phase in (("policy", policy_phase), ("judge", judge_phase)):
         for _ in range(2):  # the first pass warms up kernels for the shapes that occur
-            if args.engine == "async_llm":
-                await engine.llm.reset_prefix_cache()
-            else:
-                engine.load_weights(1, weights.items())  # empties the caches
+            engine.load_weights(1, weights.items())  # empties the caches
             before, started, cpu = engine.stats().generated_tokens, time.perf_counter(), time.process_time()
-            await phase(engine, args, stop)
+            asyncio.run(phase(engine, args, stop))
             tokens = engine.stats().generated_tokens - before
             rates[name] = tokens / (time.perf_counter() - started)
             rates[name + "_per_cpu_s"] = tokens / (time.process_time() - cpu)
     rates["cached"] = engine.stats().cached_prompt_tokens / engine.stats().prompt_tokens
     engine.close()
     print(json.dumps(rates))
+
+
+def kind_of(name: str) -> Any:
+    """The class of an engine: vLLM need not be there for the other one."""
+    if name == "transformers":
+        from rlanything.engines.transformers import TransformersEngine
+
+        return TransformersEngine
+    if name == "async_vllm":
+        from rlanything.engines.vllm.asynchronous import AsyncVLLM
+
+        return AsyncVLLM
+    from rlanything.engines.vllm.in_process import InProcessVLLM
+
+    return InProcessVLLM
 
 
 def main() -> None:
@@ -191,7 +134,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--stop", action="store_true", help="responses end at random instead of after 6 tokens")
-    parser.add_argument("--engines", nargs="+", default=["transformers", "vllm"], help="and async_llm")
+    parser.add_argument("--engines", nargs="+", default=["transformers", "vllm"], help="and async_vllm")
     parser.add_argument("--engine", help=argparse.SUPPRESS)  # set where this process is one measurement
     parser.add_argument("--model", help=argparse.SUPPRESS)
     args = parser.parse_args()

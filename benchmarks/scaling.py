@@ -2,8 +2,8 @@
 
     python benchmarks/scaling.py --repeat 3
 
-The real loop (tiny model, one thread, the small engine) runs two steps for every size; the second is measured. The
-exponents of seconds against what grows, and against tokens, are fitted by least squares in logarithms: 1 is linear.
+The real loop (tiny model, one thread, the small engine or vLLM) runs two steps for every size; the second is measured.
+The exponents of seconds against what grows, and against tokens, are fitted by least squares in logarithms: 1 is linear.
 An update's tokens are those of its model's trees, each token once; the tokens of all else are those that the policy
 and the judge generated. Episodes do not end early: the model is too small to win. Replicas are all processes of one
 machine and share its cores, so that 0 is the best there is.
@@ -35,7 +35,7 @@ PARTS = ("rollout", "update policy", "update reward", "record")
 TOKENS = {"update policy": "policy trees", "update reward": "reward trees"}  # of all else: "generated"
 
 
-def small(games: Path, model: Path, output: Path) -> Config:
+def small(games: Path, model: Path, output: Path, kind: str) -> Config:
     """A step of one process."""
     config = Config(dataset=DatasetConfig(path=str(games), prompt="compact", show_actions="here"))
     config.experiment.output_dir, config.experiment.num_thread = str(output), 1
@@ -47,7 +47,7 @@ def small(games: Path, model: Path, output: Path) -> Config:
     config.reward.group = "task"
     for role in ("policy", "reward", "rewriter"):
         setattr(config.model, role, ModelConfig(str(model)))
-        engine = EngineConfig("transformers", max_model_len=1024, max_num_seqs=512, kv_cache_gb=0.2)
+        engine = EngineConfig(kind, max_model_len=1024, max_num_seqs=512, kv_cache_gb=0.2)
         setattr(config.engine, role, engine)
     for training in (config.training.policy, config.training.reward):
         training.lr, training.num_update, training.kl_beta = 1e-5, 1, 0.0
@@ -80,11 +80,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--hidden", type=int, default=64, help="width of the model")
+    parser.add_argument("--engine", default="transformers", choices=["transformers", "vllm"])
     parser.add_argument("--factors", type=int, nargs="+", default=[1, 2, 4])
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         games, model = make_small_world(Path(name), args.hidden)
-        config = small(games, model, Path(name))
+        config = small(games, model, Path(name), args.engine)
         kinds = ("generated", *TOKENS.values())
         columns = (*PARTS, "step")
         print(f"{'what grows':32}{'size':>5}{''.join(f'{name:>15}' for name in (*kinds, *columns))}")

@@ -24,8 +24,8 @@ def start(folder: Path, kind: str):
     from rlanything.config import EngineConfig, ModelConfig
     from rlanything.engines import make_engine
 
-    config = EngineConfig(kind, max_model_len=1024, kv_cache_gb=0.5)
-    return make_engine(ModelConfig(str(folder)), config, 0, folder / "engine.log")
+    config = EngineConfig(kind.removeprefix("async_"), max_model_len=1024, kv_cache_gb=0.5)
+    return make_engine(ModelConfig(str(folder)), config, 0, folder / "engine.log", alone=kind == "async_vllm")
 
 
 def first_token(folder: Path, kind: str) -> None:
@@ -40,7 +40,7 @@ def first_token(folder: Path, kind: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path)
-    parser.add_argument("--engine", default="vllm", choices=["vllm", "transformers"])
+    parser.add_argument("--engine", default="vllm", choices=["vllm", "async_vllm", "transformers"])
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--cold", type=Path, help=argparse.SUPPRESS)  # set where this process is one cold start
     args = parser.parse_args()

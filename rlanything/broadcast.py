@@ -45,6 +45,13 @@ class Line:
         """Rank 0's tensor into everyone's: contiguous ones, of one shape and dtype, on this process's device."""
         self._group.broadcast([tensor], self._options).wait()
 
+    def receive(self, expected: Expected, device: torch.device) -> Iterator[tuple[str, Tensor]]:
+        """(Hugging Face name, tensor) of what rank 0 broadcasts, as they come."""
+        for name, shape, dtype in expected:
+            tensor = torch.empty(tuple(shape), dtype=getattr(torch, dtype), device=device)
+            self.broadcast(tensor)
+            yield name, tensor
+
 
 def _group(store: TCPStore, meeting: Meeting, rank: int) -> Any:
     # Made by hand: the default group of a learner is that of its ranks, an engine's that of its workers.
@@ -68,30 +75,22 @@ def _group(store: TCPStore, meeting: Meeting, rank: int) -> Any:
 class IncomingWeights:
     """What a replica is told: where to meet, as which rank its first worker, and what will come.
 
-    Every worker of an engine takes all weights (`tensors`); iterated, it is the one worker of an engine on a CPU.
+    Every worker of an engine takes all weights. Iterated, it is the one worker of an engine on a CPU.
     """
 
     meeting: Meeting
     first_rank: int
     expected: Expected
 
-    def tensors(self, worker: int, device: torch.device) -> Iterator[tuple[str, Tensor]]:
-        """(Hugging Face name, tensor) as they come."""
-        line = _line(self.meeting, self.first_rank + worker)
-        for name, shape, dtype in self.expected:
-            tensor = torch.empty(shape, dtype=getattr(torch, dtype), device=device)
-            line.broadcast(tensor)
-            yield name, tensor
-
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
-        return self.tensors(0, torch.device("cpu"))
+        return _line(self.meeting, self.first_rank).receive(self.expected, torch.device("cpu"))
 
 
 _lines: dict[int, Line] = {}
 
 
 def _line(meeting: Meeting, rank: int) -> Line:
-    """This worker's line, kept from step to step."""
+    """This process's line, kept from step to step."""
     if rank not in _lines or _lines[rank].meeting != meeting:
         _lines.clear()
         _lines[rank] = Line(meeting, rank)

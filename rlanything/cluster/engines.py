@@ -70,7 +70,7 @@ class EngineReplica:
         use_interface(ray.util.get_node_ip_address())
         self.restarted = was_restarted(f"engine/{role}_restarts")
         self._role, self._log_path = role, log_path
-        self._make = partial(make_engine, model, config, seed, log_path, sleeps=sleeps)
+        self._make = partial(make_engine, model, config, seed, log_path, alone=True, sleeps=sleeps)
         self._watchdog = Watchdog(config.step_timeout_s, log_path)
         self._start_watchdog = Watchdog(start_timeout_s, log_path, "cluster.restart_timeout_s")
         self._engine: Engine | None = None
@@ -139,11 +139,14 @@ class EngineReplica:
         return self.engine.version, self._guarded(self.engine.checksum)
 
     def _guarded(self, method: Callable[..., Any], *args: Any) -> Any:
-        """What it returns, or the EngineError that it raises. This process ends where it hangs or raises anything else,
-        of which torch and vLLM have several kinds: half of the weights may be old, or of the memory gone."""
+        """What it returns, or the EngineError that it raises. This process ends where the engine is dead, hangs or
+        raises anything else, of which torch and vLLM have several kinds: half of the weights may be old, or of the
+        memory gone."""
         try:
             with self._watchdog:
                 return method(*args)
+        except EngineDead as error:
+            self._end(error)
         except EngineError:
             raise
         except Exception as error:
@@ -169,8 +172,8 @@ class EngineReplica:
 
     async def stats(self) -> EngineStats:
         """Counters since the start, with this process's memory."""
-        counted = self._engine.stats() if self._engine is not None else EngineStats()
-        return replace(counted, own_memory_gb=peak_memory_gb())
+        counted = self._guarded(self._engine.stats) if self._engine is not None else EngineStats()
+        return replace(counted, own_memory_gb=peak_memory_gb() + counted.own_memory_gb)
 
 
 class ReplicatedEngine:

@@ -18,11 +18,13 @@ def make_engine(
     seed: int,
     log_path: Path,
     encoder: Encoder | None = None,
+    alone: bool = False,
     sleeps: bool = False,
 ) -> Engine:
     """Start an engine on `model.path`. vLLM's log goes to `log_path`, and the stacks of either where it hangs.
 
-    `sleeps`: it shares its accelerator with learners, and is the only engine of this process.
+    `alone`: it is one of several replicas, and the only engine of this process; vLLM's then computes in one of its own.
+    `sleeps`: such a one that shares its accelerator with learners.
 
     Raises EngineError where the kind is unknown or the model cannot serve: missing, or without a chat template.
     """
@@ -33,13 +35,15 @@ def make_engine(
         return ProcessEngine(model, config, seed, log_path, encoder)
     if config.kind == "vllm":  # imported here: vLLM takes seconds to import and need not be installed
         try:
-            from rlanything.engines.vllm import VLLMEngine
+            from rlanything.engines.vllm.asynchronous import AsyncVLLM
+            from rlanything.engines.vllm.in_process import InProcessVLLM
         except ModuleNotFoundError as error:
             raise EngineError(
                 f"engine.*.kind=vllm: {error}; install requirements.txt, or set kind=transformers for the small "
                 "engine, which computes on the CPU"
             ) from error
-        return VLLMEngine(model.path, config, log_path, model.trust_remote_code, seed, sleeps)
+        kind = AsyncVLLM if alone else InProcessVLLM
+        return kind(model.path, config, log_path, model.trust_remote_code, seed, sleeps)
     from rlanything.engines.transformers import TransformersEngine
 
     return TransformersEngine(model.path, config, log_path, trust_remote_code=model.trust_remote_code, seed=seed)

@@ -46,8 +46,9 @@ class Completion:
 
 @dataclass
 class EngineStats:
-    """Counters since the engine started. `busy_s` is the time spent inside model steps, `own_memory_gb` the peak
-    memory of the process that the engine has to itself [GiB]; 0 where it lives in its caller's."""
+    """Counters since the engine started. `busy_s` is the time spent inside model steps (by vLLM's
+    AsyncLLM: with requests under way), `own_memory_gb` the peak
+    memory of the processes that the engine has to itself [GiB]; 0 where it lives in its caller's."""
 
     prompt_tokens: int = 0
     cached_prompt_tokens: int = 0

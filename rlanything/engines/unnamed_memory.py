@@ -24,9 +24,9 @@ class SharedMemory:
         if create:
             os.ftruncate(self._fd, size)
         self.name = name or f"/proc/{os.getpid()}/fd/{self._fd}"
-        self._map = mmap.mmap(self._fd, 0)
-        self.size = len(self._map)
-        self.buf: memoryview | None = memoryview(self._map)
+        self.map = mmap.mmap(self._fd, 0)
+        self.size = len(self.map)
+        self.buf: memoryview | None = memoryview(self.map)
 
     def close(self) -> None:
         """Give this process's mapping back; a second time is nothing."""
@@ -36,7 +36,7 @@ class SharedMemory:
         self.buf = None
         os.close(self._fd)
         with contextlib.suppress(BufferError):  # a view of it is still held: unmapped with that view
-            self._map.close()
+            self.map.close()
 
     def unlink(self) -> None:
         """Nothing: there is no name to remove."""

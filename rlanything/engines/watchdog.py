@@ -11,11 +11,11 @@ from pathlib import Path
 
 
 class Watchdog:
-    """Guards a block of code: `with watchdog: step()`.
+    """Guards a block of code, `with watchdog: step()`, or what has a `beat`: from the first one to `rest`.
 
-    Where the block takes longer than `limit_s`, which the configuration's `key` says, the stacks of all threads go to
-    `log_path`, one message to stderr, and the process exits with code 1. A run loses the step in flight, as by any
-    crash, and goes on from its checkpoint.
+    Where the block, or the time between two beats, takes longer than `limit_s`, which the configuration's `key` says,
+    the stacks of all threads go to `log_path`, one message to stderr, and the process exits with code 1. A run loses
+    the step in flight, as by any crash, and goes on from its checkpoint.
     """
 
     def __init__(self, limit_s: float, log_path: Path, key: str = "engine.*.step_timeout_s") -> None:
@@ -24,12 +24,20 @@ class Watchdog:
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> None:
+        self.beat()
+
+    def __exit__(self, *_: object) -> None:
+        self.rest()
+
+    def beat(self) -> None:
+        """What is guarded goes on; it must do so again within the limit."""
         self._since = time.monotonic()
         if self._thread is None:
             self._thread = threading.Thread(target=self._watch, daemon=True)
             self._thread.start()
 
-    def __exit__(self, *_: object) -> None:
+    def rest(self) -> None:
+        """Nothing is to be guarded for now."""
         self._since = None
 
     def _watch(self) -> None:

@@ -72,6 +72,12 @@ def process_ids(engine) -> list[int]:
     return [int(process.rsplit("/", 1)[1]) for process in engine._every("process")]
 
 
+def core_of(process_id: int) -> int:
+    """The process in which a replica's vLLM schedules."""
+    [core] = [p.pid for p in psutil.Process(process_id).children() if "EngineCore" in " ".join(p.cmdline())]
+    return core
+
+
 def kill(process_id: int) -> None:
     """A replica's process; those that vLLM started for it must end too, whose memory the next one needs."""
     workers = psutil.Process(process_id).children(recursive=True)
@@ -119,37 +125,34 @@ def test_a_replica_whose_engine_breaks_or_that_is_stopped_is_started_anew_and_it
         def step(*_, **__):
             raise RuntimeError("device lost")
 
-        engine = replica.engine
-        if hasattr(engine, "_scheduler"):
-            engine._forward = step
-        else:
-            engine._engine.step = step
+        replica.engine._forward = step
 
     policy = cluster.config.engine.policy
-    policy.step_timeout_s = (
-        20.0 if policy.kind == "transformers" else 60.0
-    )  # two vLLMs of two processes share the cores
+    vllm = policy.kind == "vllm"
+    policy.step_timeout_s = 60.0 if vllm else 20.0  # two vLLMs of up to three processes share the cores
     engine = cluster.chat_model("policy").engine
     learner = cluster.learner("policy", 100, 1.0)
     transfer(learner, engine, 1)
     expected, first = ask(engine, 6), process_ids(engine)
 
-    if policy.tensor_parallel_size == 1:
-        ray.get(engine.replicas[0].__ray_call__.remote(break_it))
-    else:
+    if vllm:
         for worker in psutil.Process(first[0]).children(recursive=True):
             worker.kill()
+    else:
+        ray.get(engine.replicas[0].__ray_call__.remote(break_it))
     assert ask(engine, 6) == expected
     second = process_ids(engine)
     assert second[0] != first[0] and second[1] == first[1]
     faults = cluster.faults()
     assert faults["engine/policy_restarts"] == 1 and faults["engine/policy_reissued"] == 3
-    reason = "device lost" if policy.tensor_parallel_size == 1 else "the engine broke"
+    reason = "the engine broke" if vllm else "device lost"
     assert reason in (cluster.folder.logs / "engine_policy_0.log").read_text()
 
-    os.kill(second[1], signal.SIGSTOP)
+    core = core_of(second[1]) if vllm else second[1]
+    os.kill(core, signal.SIGSTOP)
     assert ask(engine, 6) == expected
-    assert process_ids(engine)[1] != second[1] and not psutil.pid_exists(second[1])
+    assert process_ids(engine)[1] != second[1]
+    assert not psutil.pid_exists(second[1]) and not psutil.pid_exists(core)
     assert cluster.faults()["engine/policy_restarts"] == 2
     assert engine.checksum() == learner.checksum(engine.dtype)
 
@@ -163,7 +166,10 @@ def test_a_replica_that_breaks_in_a_transfer_is_started_anew_with_the_weights(cl
 
     engine = cluster.chat_model("policy").engine
     learner = cluster.learner("policy", 100, 1.0)
-    ray.get(engine.replicas[1].__ray_call__.remote(half_way))
+    if cluster.config.engine.policy.kind == "vllm":
+        os.kill(core_of(process_ids(engine)[1]), signal.SIGKILL)
+    else:
+        ray.get(engine.replicas[1].__ray_call__.remote(half_way))
     transfer(learner, engine, 1)
     assert cluster.faults()["engine/policy_restarts"] == 1
 

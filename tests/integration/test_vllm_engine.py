@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
@@ -49,12 +53,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def engine(folder: Path) -> Iterator[Engine]:
-    from rlanything.engines.vllm import VLLMEngine
+@pytest.fixture(scope="module", params=["in_process", "asynchronous"])
+def engine(folder: Path, request: pytest.FixtureRequest) -> Iterator[Engine]:
+    from rlanything.engines.vllm import weights
+    from rlanything.engines.vllm.asynchronous import AsyncVLLM
+    from rlanything.engines.vllm.in_process import InProcessVLLM
 
+    weights.SHARED_BYTES = 1 << 16  # the weights come in several pieces
     threads = torch.get_num_threads()
-    engine = VLLMEngine(folder, make_config(), folder / "logs" / "engine.log")
+    kind = AsyncVLLM if request.param == "asynchronous" else InProcessVLLM
+    engine = kind(folder, make_config(), folder / "logs" / "engine.log")
     assert torch.get_num_threads() == threads
     yield engine
     engine.close()
@@ -92,9 +100,9 @@ def assert_logprobs(model: PreTrainedModel, batch: list[list[int]], outputs: lis
 
 
 def test_the_checksum_before_any_load_is_that_of_the_files(folder: Path, tmp_path: Path) -> None:
-    from rlanything.engines.vllm import VLLMEngine
+    from rlanything.engines.vllm.in_process import InProcessVLLM
 
-    engine = VLLMEngine(folder, make_config(), tmp_path / "engine.log")
+    engine = InProcessVLLM(folder, make_config(), tmp_path / "engine.log")
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     assert engine.checksum() == checksum(model.named_parameters(), torch.float32)
     engine.close()
@@ -193,13 +201,29 @@ def test_a_cancelled_caller_leaves_the_others_alone(engine: Engine, model: PreTr
     engine.load_weights(1, model.named_parameters())
 
 
+def test_a_cancelled_caller_is_no_request_under_way_for_new_weights(engine: Engine, model: PreTrainedModel) -> None:
+    async def scenario() -> None:
+        doomed = [asyncio.create_task(engine.generate(p, SamplingParams(max_tokens=200))) for p in prompts(30, 31, 32)]
+        await asyncio.sleep(0.02)
+        with pytest.raises(EngineError, match=r"[1-3] requests are under way"):
+            engine.load_weights(1, model.named_parameters())
+        for task in doomed:
+            task.cancel()
+        await asyncio.gather(*doomed, return_exceptions=True)
+        engine.load_weights(1, model.named_parameters())
+
+    asyncio.run(scenario())
+    batch = prompts(20)
+    assert_logprobs(model, batch, generate(engine, batch))
+
+
 def test_two_engines_share_the_process_and_closing_one_keeps_the_other_and_torch_distributed(
     engine: Engine, model: PreTrainedModel, folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    from rlanything.engines.vllm import VLLMEngine
+    from rlanything.engines.vllm.in_process import InProcessVLLM
 
     log = tmp_path / "second.log"
-    second = VLLMEngine(folder, make_config(), log)
+    second = InProcessVLLM(folder, make_config(), log)
     batch = prompts(30)
     assert_logprobs(model, batch, generate(second, batch))
     second.close()
@@ -214,8 +238,60 @@ def test_two_engines_share_the_process_and_closing_one_keeps_the_other_and_torch
     assert "Initializing a V1 LLM engine" in log.read_text()
 
 
+def test_weights_come_out_of_shared_memory_as_they_went_in_also_after_it_was_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from rlanything.engines.vllm import weights
+
+    given = [
+        ("a", torch.randn(3, 5).to(torch.bfloat16)),
+        ("b", torch.randn(7)),
+        ("scalar", torch.tensor(2.5)),
+        ("c", torch.randn(300, 100).t()),  # larger than a piece, and not contiguous
+        ("d", torch.arange(9)),
+    ]
+    monkeypatch.setattr(weights, "SHARED_BYTES", 1 << 10)
+    pieces = [list(weights.mapped(update["path"], update["expected"])) for update in weights.shared(given)]
+    assert [len(piece) for piece in pieces] == [3, 1, 1]
+    taken = [named for piece in pieces for named in piece]
+    assert [name for name, _ in taken] == [name for name, _ in given]
+    for (_, ours), (_, theirs) in zip(given, taken, strict=True):
+        assert ours.dtype == theirs.dtype and torch.equal(ours, theirs)
+
+
 def test_a_model_that_vllm_cannot_start_names_the_log(tmp_path: Path) -> None:
-    from rlanything.engines.vllm import VLLMEngine
+    from rlanything.engines.vllm.in_process import InProcessVLLM
 
     with pytest.raises(EngineError, match=r"engine\.log"):
-        VLLMEngine(tmp_path, make_config(), tmp_path / "engine.log")
+        InProcessVLLM(tmp_path, make_config(), tmp_path / "engine.log")
+
+
+def test_the_process_of_an_asynchronous_engine_ends_with_the_one_that_started_it(folder: Path, tmp_path: Path) -> None:
+    program = f"""
+import sys
+from pathlib import Path
+from rlanything.config import EngineConfig
+from rlanything.engines.vllm.asynchronous import AsyncVLLM
+
+if __name__ == "__main__":
+    config = EngineConfig(dtype="float32", max_model_len=256, max_num_seqs=16, kv_cache_gb=0.05)
+    engine = AsyncVLLM({str(folder)!r}, config, Path({str(tmp_path / "engine.log")!r}))
+    print("up", flush=True)
+    sys.stdin.read()
+"""
+    script = tmp_path / "program.py"
+    script.write_text(program)
+    root = str(Path(__file__).resolve().parents[2])
+    process = subprocess.Popen(
+        [sys.executable, str(script)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": root},
+    )
+    assert process.stdout is not None and process.stdout.readline() == b"up\n"
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert any("EngineCore" in " ".join(child.cmdline()) for child in children)
+    process.kill()
+    process.wait()
+    _, left = psutil.wait_procs(children, timeout=10)
+    assert not left

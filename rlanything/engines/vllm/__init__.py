@@ -1,0 +1,44 @@
+"""The vLLM engine; the same on a CPU and on GPUs. Left out: images.
+
+`in_process` steps vLLM's LLMEngine from the asyncio loop, where a run is one process; `asynchronous` is vLLM's
+AsyncLLM, for replicas. Importing this package prepares a process for vLLM, also those that vLLM starts. It sets, before
+vLLM reads them on import, VLLM_ENABLE_V1_MULTIPROCESSING=0 (LLMEngine starts no process: it is there in seconds and
+steps deterministically), VLLM_CPU_OMP_THREADS_BIND=nobind (learners share these threads), VLLM_CONFIGURE_LOGGING=0 (an
+engine writes its own log file) and VLLM_NO_USAGE_STATS=1.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+
+os.environ |= {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_CONFIGURE_LOGGING": "0",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+
+LOGGER = logging.getLogger("vllm")
+LOGGER.addHandler(logging.NullHandler())
+LOGGER.setLevel(logging.INFO)
+LOGGER.propagate = False
+LOG_FORMAT = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+from tqdm import tqdm  # noqa: E402
+from vllm.distributed.device_communicators import shm_broadcast  # noqa: E402
+from vllm.distributed.device_communicators.cpu_communicator import CpuCommunicator  # noqa: E402
+from vllm.platforms import current_platform  # noqa: E402
+
+from rlanything.engines import unnamed_memory  # noqa: E402
+
+if current_platform.is_cpu():
+    # Inductor would spend 18 s in a C++ compiler on a logprob's rank. Before vLLM's sampler is imported.
+    current_platform.simple_compile_backend = "eager"
+
+# No names in /dev/shm, which would outlive a process that is killed. Before vLLM's workers make any.
+shm_broadcast.shared_memory = unnamed_memory
+# Nor those that its own all-reduce makes, on CPUs that have AVX-512, outside of Python: gloo serves as well.
+CpuCommunicator._all_group_ranks_share_shm_group_name = lambda self: False  # type: ignore[method-assign]
+tqdm.set_lock(threading.RLock())  # its default lock is a named semaphore in them: it serves bars of several processes

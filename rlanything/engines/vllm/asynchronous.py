@@ -1,0 +1,189 @@
+"""vLLM's AsyncLLM, for replicas: scheduler and model have a process of their own, which computes while this one takes
+requests and gives answers.
+
+AsyncLLM lives on an event loop in a thread of its own. So the methods of `engines.base.Engine` that are no coroutines
+can wait for it, also where they are called from a loop. What is batched together depends on timing: a run that must
+repeat itself takes `in_process`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import wait
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import vllm
+from vllm.config import VllmConfig
+from vllm.engine.arg_utils import EngineArgs
+from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
+from vllm.v1.metrics.loggers import StatLoggerBase
+
+from rlanything.engines.base import Completion, EngineDead, EngineError, EngineStats
+from rlanything.engines.vllm.engine import VLLMEngine
+from rlanything.engines.vllm.executors import executor
+
+POLL_S = 1.0  # between two looks at whether vLLM is there
+
+T = TypeVar("T")
+
+
+class AsyncVLLM(VLLMEngine):
+    """See `VLLMEngine`. `stats().busy_s` is the time in which requests were under way in vLLM."""
+
+    _llm: AsyncLLM | None = None
+
+    def _start(self, arguments: EngineArgs) -> VllmConfig:
+        self._callers = 0  # who wait for completions
+        self._requests = 0  # in vLLM, also those that their callers have given up a moment ago
+        self._idle = asyncio.Event()  # there are none
+        self._idle.set()
+        self._busy_since = 0.0
+        self._loop = asyncio.new_event_loop()
+        # vLLM's process ends with the thread that started it: this one stays until the engine is closed.
+        self._thread = threading.Thread(target=self._loop.run_forever, name="AsyncLLM", daemon=True)
+        self._thread.start()
+        config = arguments.create_engine_config()
+        self._llm = self._wait(self._make(config, executor(arguments.tensor_parallel_size)))
+        return config
+
+    async def _make(self, config: VllmConfig, executor_class: type[Any]) -> AsyncLLM:
+        """On the loop, where AsyncLLM begins to listen."""
+        return AsyncLLM(
+            config,
+            executor_class,
+            log_stats=False,  # by any logger but this one
+            log_requests=False,
+            stat_loggers=[lambda vllm_config, index: _Steps(self._stepped)],
+        )
+
+    async def _serve(
+        self, session: str, request_id: str, prompt_ids: list[int], params: vllm.SamplingParams
+    ) -> list[Completion]:
+        async def serve() -> list[Completion]:
+            return await self._admission.serve(
+                session, len(prompt_ids), params.n, lambda: self._ask(request_id, prompt_ids, params)
+            )
+
+        self._callers += 1
+        try:
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(serve(), self._loop))
+        finally:
+            self._callers -= 1
+
+    async def _ask(self, request_id: str, prompt_ids: list[int], params: vllm.SamplingParams) -> list[Completion]:
+        llm = self._live()
+        self._begin()
+        try:
+            async for output in llm.generate({"prompt_token_ids": prompt_ids}, params, request_id):
+                last = output  # the only one, at the end
+        except (EngineDeadError, EngineGenerateError) as error:
+            self._error = self._error or error
+            raise EngineDead(f"the engine died: {error!r}") from error
+        finally:
+            self._end()
+        return self._completions(last)
+
+    def _begin(self) -> None:
+        if not self._requests:
+            self._busy_since = time.perf_counter()
+            self._watchdog.beat()
+            self._idle.clear()
+        self._requests += 1
+
+    def _end(self) -> None:
+        self._requests -= 1
+        if not self._requests:
+            self._stats.busy_s += time.perf_counter() - self._busy_since
+            self._watchdog.rest()
+            self._idle.set()
+
+    def _stepped(self) -> None:
+        self._stats.steps += 1
+        self._admission.step()
+        if self._requests:
+            self._watchdog.beat()
+
+    def sleep(self) -> None:
+        """Move weights to the host and free the KV cache; nothing where it was not made to sleep."""
+        if self._sleeps:
+            self._wait(self._live().sleep(level=1))
+
+    def wake(self) -> None:
+        """Undo `sleep`."""
+        if self._sleeps:
+            self._wait(self._live().wake_up())
+
+    def stats(self) -> EngineStats:
+        """See `VLLMEngine.stats`."""
+        busy_s = self._stats.busy_s + (time.perf_counter() - self._busy_since if self._requests else 0.0)
+        return replace(self._stats, busy_s=busy_s, own_memory_gb=sum(self._rpc("rlanything_memory_gb")))
+
+    def close(self) -> None:
+        """Fail what is under way, stop vLLM and its processes, close the log."""
+        self._error = EngineError("the engine was closed")
+        if self._llm is not None:
+            self._loop.call_soon_threadsafe(self._admission.fail, EngineDead("the engine was closed"))
+            self._llm.shutdown()
+            self._llm = None
+            asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result()
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+        self._close_log()
+
+    def _live(self) -> AsyncLLM:
+        if self._llm is None:
+            raise EngineError("the engine was closed; start a new one")
+        return self._llm
+
+    def _under_way(self) -> int:
+        if not self._callers:
+            self._wait(self._settle())
+        return self._callers
+
+    async def _settle(self) -> None:
+        await self._idle.wait()
+
+    def _rpc(self, method: str, *args: Any) -> list[Any]:
+        return self._wait(self._live().collective_rpc(method, args=args))
+
+    def _reset_caches(self) -> None:
+        llm = self._live()
+        if not self._wait(llm.reset_prefix_cache()):
+            raise EngineError("load_weights: vLLM kept its prefix cache, which holds keys of the old weights")
+        self._wait(llm.reset_mm_cache())
+        self._wait(llm.reset_encoder_cache())
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        while not wait([future], timeout=POLL_S).done:
+            if self._llm is not None and self._llm.errored:  # vLLM answers nobody who asked before
+                future.cancel()
+                raise EngineDead("vLLM's process ended; why is in the engine's log")
+        return future.result()
+
+
+async def _cancel_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+
+class _Steps(StatLoggerBase):
+    """Calls a function after every step of vLLM's, which tells its loggers of each."""
+
+    def __init__(self, stepped: Callable[[], None]) -> None:
+        self._stepped = stepped
+
+    def record(self, *_: Any, **__: Any) -> None:
+        """See `StatLoggerBase`."""
+        self._stepped()
+
+    def log_engine_initialized(self) -> None:
+        """See `StatLoggerBase`."""

@@ -1,0 +1,234 @@
+"""What the two vLLM engines have in common: arguments, requests, completions, new weights."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import vllm
+from vllm.config import VllmConfig
+from vllm.engine.arg_utils import EngineArgs
+from vllm.platforms import current_platform
+from vllm.sampling_params import RequestOutputKind
+
+from rlanything.broadcast import IncomingWeights, Meeting
+from rlanything.config import EngineConfig
+from rlanything.engines.admission import Admission
+from rlanything.engines.base import Completion, EngineDead, EngineError, EngineStats, SamplingParams
+from rlanything.engines.request import response_limit
+from rlanything.engines.sampling import mix
+from rlanything.engines.vllm import LOG_FORMAT, LOGGER, weights
+from rlanything.engines.watchdog import Watchdog
+from rlanything.precision import torch_dtype
+
+GIB = 2**30
+CPU_BLOCK_SIZE = 32  # tokens; vLLM's default on a CPU, 128, would recompute up to 127 cached tokens a turn
+CPU_STEP_TOKENS = 4096  # tokens of one forward pass
+
+
+class VLLMEngine(ABC):
+    """Implements `engines.base.Engine`. Its log, and all that it prints while it starts, goes to `log_path`.
+
+    Requests without a seed draw one from `seed` in the order of submission. With top_p or top_k, logprobs are those
+    of the truncated distribution.
+    """
+
+    _admission: Admission
+
+    def __init__(
+        self,
+        model_path: str | Path,
+        config: EngineConfig,
+        log_path: Path,
+        trust_remote_code: bool = False,
+        seed: int = 0,
+        sleeps: bool = False,
+    ) -> None:
+        self._sleeps = sleeps and not current_platform.is_cpu()  # a CPU's cannot
+        self.max_model_len = config.max_model_len
+        self.version = 0
+        self.dtype = torch_dtype(config.dtype, not current_platform.is_cpu())
+        self._one_worker = config.tensor_parallel_size == 1
+        self._seeds = np.random.default_rng(seed)
+        self._stats = EngineStats()
+        self._error: Exception | None = None
+        self._submitted = 0
+        self._checksum: str | None = None
+        self._meeting: Meeting | None = None
+        self._watchdog = Watchdog(config.step_timeout_s, log_path)
+        log_path.parent.mkdir(parents=True, exist_ok=True)
+        self._log = logging.FileHandler(log_path)
+        self._log.setFormatter(LOG_FORMAT)
+        LOGGER.addHandler(self._log)
+        arguments = self._arguments(str(model_path), config, trust_remote_code, seed)
+        set_num_threads = torch.set_num_threads
+        try:
+            with _terminal_to(log_path):
+                vllm_config = self._start(arguments)
+        except Exception as error:
+            raise EngineError(f"vLLM could not start {model_path} ({error!r}): see {log_path}") from error
+        finally:
+            torch.set_num_threads = set_num_threads  # vLLM's CPU worker replaces it by a no-op
+        cache, model = vllm_config.cache_config, vllm_config.model_config
+        self._admission = Admission(int(cache.num_gpu_blocks or 0) * cache.block_size)
+        self._stop_ids = _ids(model.hf_text_config.eos_token_id)
+        self._stop_ids |= _ids(model.try_get_generation_config().get("eos_token_id"))
+
+    def _arguments(self, model_path: str, config: EngineConfig, trust_remote_code: bool, seed: int) -> EngineArgs:
+        specific: dict[str, Any] = {"dtype": self.dtype}
+        specific |= (
+            {
+                "enforce_eager": True,
+                "block_size": CPU_BLOCK_SIZE,
+                "kv_cache_memory_bytes": int(config.kv_cache_gb * GIB),
+                "enable_chunked_prefill": False,  # vLLM 0.32 dies on a CPU where it splits a prompt of a seeded request
+                "max_num_batched_tokens": max(config.max_model_len, CPU_STEP_TOKENS),
+            }
+            if current_platform.is_cpu()
+            else {"enforce_eager": config.enforce_eager, "gpu_memory_utilization": config.gpu_memory_utilization}
+        )
+        return EngineArgs(
+            model=model_path,
+            skip_tokenizer_init=True,
+            trust_remote_code=trust_remote_code,
+            seed=seed,
+            max_model_len=config.max_model_len,
+            max_num_seqs=config.max_num_seqs,
+            tensor_parallel_size=config.tensor_parallel_size,
+            enable_prefix_caching=True,
+            # Inside a Ray actor vLLM would ask Ray for its workers' accelerators, which our slots share out.
+            distributed_executor_backend=None if self._one_worker else "mp",
+            # Its allocator serves one engine a process, and a process may have three.
+            enable_sleep_mode=self._sleeps,
+            logprobs_mode="processed_logprobs",
+            weight_transfer_config=weights.CONFIG,
+            worker_extension_cls=f"{weights.__name__}.{weights.WorkerExtension.__name__}",
+            disable_log_stats=True,
+            use_tqdm_on_load=False,
+            **specific,
+        )
+
+    async def generate(
+        self, prompt_ids: list[int], sampling: SamplingParams, n: int = 1, images: tuple[str, ...] = ()
+    ) -> list[Completion]:
+        """See `Engine.generate`."""
+        if self._error is not None:
+            raise EngineDead(f"the engine is dead ({self._error!r}); start a new one") from self._error
+        max_tokens = response_limit(prompt_ids, sampling, n, images, self.max_model_len)
+        seed = sampling.seed if sampling.seed is not None else int(self._seeds.integers(2**63))
+        params = vllm.SamplingParams(
+            n=n,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            max_tokens=max_tokens,
+            stop_token_ids=sorted(self._stop_ids.union(sampling.stop_token_ids)),
+            # vLLM gives sample i the seed + i: mixed, so that neighbouring seeds of callers do not collide.
+            seed=int(mix(np.array([seed], dtype=np.uint64))[0] >> np.uint64(2)),
+            logprobs=0,
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        request_id = str(self._submitted)
+        self._submitted += 1
+        return await self._serve(sampling.session, request_id, prompt_ids, params)
+
+    def load_weights(self, version: int, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """See `Engine.load_weights`. Afterwards the prefix, multimodal and encoder caches are empty."""
+        if count := self._under_way():
+            raise EngineError(f"load_weights: {count} requests are under way; wait for them first")
+        if isinstance(tensors, IncomingWeights) and tensors.meeting != self._meeting:
+            self._rpc("init_weight_transfer_engine", weights.rendezvous(tensors))
+            self._meeting = tensors.meeting
+        self._rpc("start_weight_update")
+        for update in self._updates(tensors):
+            self._rpc("update_weights", update)
+        self._rpc("finish_weight_update")
+        checksums = set(self._rpc("rlanything_checksum"))
+        if len(checksums) != 1:
+            raise EngineError(f"load_weights: vLLM's workers received different weights: {sorted(checksums)}")
+        self._reset_caches()
+        self._checksum = checksums.pop()
+        self._admission.clear()
+        self.version = version
+
+    def _updates(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterable[dict[str, Any]]:
+        """vLLM's `update_info`s that bring them to the workers."""
+        return [{"expected": tensors.expected}] if isinstance(tensors, IncomingWeights) else weights.shared(tensors)
+
+    def checksum(self) -> str:
+        """See `rlanything.checksum` and `WeightReceiver` for what is compared."""
+        if self._checksum is None:
+            self._checksum = self._rpc("rlanything_checksum")[0]
+        return self._checksum
+
+    def stats(self) -> EngineStats:
+        """Counters since the start. The prompt of an n > 1 request counts once."""
+        return self._stats
+
+    @abstractmethod
+    def _start(self, arguments: EngineArgs) -> VllmConfig:
+        """Start vLLM; its configuration then has the number of blocks."""
+
+    @abstractmethod
+    async def _serve(
+        self, session: str, request_id: str, prompt_ids: list[int], params: vllm.SamplingParams
+    ) -> list[Completion]:
+        """The completions of one request, once it is its session's turn."""
+
+    @abstractmethod
+    def _under_way(self) -> int:
+        """Requests."""
+
+    @abstractmethod
+    def _rpc(self, method: str, *args: Any) -> list[Any]:
+        """What a method returns on every worker."""
+
+    @abstractmethod
+    def _reset_caches(self) -> None:
+        """Raises EngineError where vLLM keeps one."""
+
+    def _completions(self, output: Any) -> list[Completion]:
+        """Of one request, which is counted."""
+        completions = [
+            Completion(
+                list(sample.token_ids),
+                [entry[token].logprob for entry, token in zip(sample.logprobs, sample.token_ids, strict=True)],
+                "length" if sample.finish_reason == "length" else "stop",
+            )
+            for sample in sorted(output.outputs, key=lambda sample: sample.index)
+        ]
+        self._stats.prompt_tokens += len(output.prompt_token_ids or [])
+        self._stats.cached_prompt_tokens += output.num_cached_tokens or 0
+        self._stats.generated_tokens += sum(len(c.token_ids) for c in completions)
+        return completions
+
+    def _close_log(self) -> None:
+        LOGGER.removeHandler(self._log)
+        self._log.close()
+
+
+def _ids(value: int | list[int] | None) -> set[int]:
+    return set() if value is None else {value} if isinstance(value, int) else set(value)
+
+
+@contextlib.contextmanager
+def _terminal_to(path: Path) -> Iterator[None]:
+    """Send stdout and stderr to a file, also at the level of file descriptors, which native code and children use."""
+    saved = os.dup(1), os.dup(2)
+    with path.open("a") as log, contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+        try:
+            yield
+        finally:
+            for target, fd in zip((1, 2), saved, strict=True):
+                os.dup2(fd, target)
+                os.close(fd)
