@@ -55,6 +55,7 @@ class BlockCache:
         self.chunks: list[Chunk] = []
         self.write_HT = torch.empty(0, dtype=torch.long)
         self.num_tokens = 0
+        self._gathered = torch.empty(2, 0, BLOCK_SIZE, head_dim, dtype=dtype)  # one for all: it stays in the cache
 
     def copy_blocks(self, copies: dict[int, int]) -> None:
         """Copy source blocks over target blocks ({target: source}), all at once."""
@@ -133,8 +134,13 @@ class BlockCache:
         groups = query_TED.shape[1] // heads
         rows, queries, _ = chunk.mask_BLS.shape
         batch = rows * heads
-        key_BSD = keys.index_select(0, chunk.blocks).view(batch, chunk.keys, dim)
-        value_BSD = values.index_select(0, chunk.blocks).view(batch, chunk.keys, dim)
+        size = len(chunk.blocks)
+        if size > self._gathered.shape[1]:
+            self._gathered = torch.empty(2, size, *keys.shape[1:], dtype=keys.dtype)
+        key_BSD, value_BSD = (
+            torch.index_select(cache, 0, chunk.blocks, out=to[:size]).view(batch, chunk.keys, dim)
+            for cache, to in zip((keys, values), self._gathered, strict=True)
+        )
         if chunk.gather_BL is None:
             picked = query_TED[chunk.tokens]
             if len(picked) < rows:
