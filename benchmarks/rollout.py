@@ -6,7 +6,8 @@ Both play the same episodes of generated games in the real simulator, on the sam
 actions, the same number of turns, and responses of the same lengths, drawn from a log-normal distribution as of a
 model that thinks (median 24 tokens, at most 192). In lockstep every turn waits for the longest response of all
 episodes, as where a batch is generated and then stepped. The order alternates; the median of each counts. Prints
-seconds, the ratio, and the share of the time that the engine was busy.
+seconds, the ratio, and the share of the time that the engine was busy (`async_vllm`, the engine of replicas: that it
+had requests).
 
 The model (12M parameters) is wide and shallow with one small KV head, so that a token's KV cache weighs 1e-5 of the
 weights, as in a 7B model (4e-6). Where it weighs more, as in the models of the quickstart, a long batch costs a CPU
@@ -147,17 +148,15 @@ def make_player(folder: Path, kind: str, seqs: int, kv_cache_gb: float = 2.0) ->
     )
     Qwen3ForCausalLM(shape).save_pretrained(folder)
     make_tokenizer(domain, VOCAB, {"policy": 200}).save_pretrained(folder)
-    engine = EngineConfig(kind, max_model_len=4096, max_num_seqs=seqs, kv_cache_gb=kv_cache_gb)
-    return (
-        domain,
-        make_engine(ModelConfig(str(folder)), engine, 0, folder / "engine.log"),
-        Chat(ModelConfig(str(folder))),
-    )
+    model, name = ModelConfig(str(folder)), kind.removeprefix("async_")
+    settings = EngineConfig(name, max_model_len=4096, max_num_seqs=seqs, kv_cache_gb=kv_cache_gb)
+    engine = make_engine(model, settings, 0, folder / "engine.log", alone=kind != name)
+    return domain, engine, Chat(model)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--engine", default="transformers", choices=["transformers", "vllm"])
+    parser.add_argument("--engine", default="transformers", choices=["transformers", "vllm", "async_vllm"])
     parser.add_argument("--tasks", type=int, default=8)
     parser.add_argument("--episodes", type=int, default=8, help="a task")
     parser.add_argument("--seqs", type=int, default=256, help="max_num_seqs")
