@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -166,12 +167,27 @@ def test_a_replica_that_breaks_in_a_transfer_is_started_anew_with_the_weights(cl
 
     engine = cluster.chat_model("policy").engine
     learner = cluster.learner("policy", 100, 1.0)
-    if cluster.config.engine.policy.kind == "vllm":
-        os.kill(core_of(process_ids(engine)[1]), signal.SIGKILL)
-    else:
-        ray.get(engine.replicas[1].__ray_call__.remote(half_way))
+    ray.get(engine.replicas[1].__ray_call__.remote(half_way))
     transfer(learner, engine, 1)
     assert cluster.faults()["engine/policy_restarts"] == 1
+
+
+def test_a_replica_whose_vllm_dies_in_a_transfer_is_started_anew_with_the_weights(cluster):
+    if cluster.config.engine.policy.kind != "vllm":
+        pytest.skip("the small engine has no process of its own")
+    engine = cluster.chat_model("policy").engine
+    learner = cluster.learner("policy", 100, 1.0)
+    for version in (1, 2):  # the second one is a broadcast
+        transfer(learner, engine, version)
+    core = core_of(process_ids(engine)[1])
+    os.kill(core, signal.SIGSTOP)  # so that it is still at it when it dies
+    killer = threading.Timer(5.0, os.kill, (core, signal.SIGKILL))
+    killer.start()
+    train(learner, 3)
+    engine.load_weights(3, learner.weights(engine.dtype))
+    assert not killer.is_alive()
+    assert engine.checksum() == learner.checksum(engine.dtype)
+    assert cluster.faults()["engine/policy_restarts"] >= 1
 
 
 def test_a_replica_that_fails_while_it_is_started_anew_is_started_once_more(cluster):

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,13 +18,14 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen3Config, Qwe
 
 from rlanything.checksum import checksum
 from rlanything.config import EngineConfig
-from rlanything.engines.base import Completion, Engine, EngineError, PromptTooLong, SamplingParams
+from rlanything.engines.base import Completion, Engine, EngineDead, EngineError, PromptTooLong, SamplingParams
 
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed"),
 ]
 VOCAB = 256
+KINDS = ["in_process", "asynchronous"]
 TOLERANCE = 1e-4
 
 
@@ -53,16 +55,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module", params=["in_process", "asynchronous"])
-def engine(folder: Path, request: pytest.FixtureRequest) -> Iterator[Engine]:
-    from rlanything.engines.vllm import weights
+def start(kind: str, folder: Path, log: Path) -> Engine:
     from rlanything.engines.vllm.asynchronous import AsyncVLLM
     from rlanything.engines.vllm.in_process import InProcessVLLM
 
+    return (AsyncVLLM if kind == "asynchronous" else InProcessVLLM)(folder, make_config(), log)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def engine(folder: Path, request: pytest.FixtureRequest) -> Iterator[Engine]:
+    from rlanything.engines.vllm import weights
+
     weights.SHARED_BYTES = 1 << 16  # the weights come in several pieces
     threads = torch.get_num_threads()
-    kind = AsyncVLLM if request.param == "asynchronous" else InProcessVLLM
-    engine = kind(folder, make_config(), folder / "logs" / "engine.log")
+    engine = start(request.param, folder, folder / "logs" / "engine.log")
     assert torch.get_num_threads() == threads
     yield engine
     engine.close()
@@ -259,16 +265,42 @@ def test_weights_come_out_of_shared_memory_as_they_went_in_also_after_it_was_clo
         assert ours.dtype == theirs.dtype and torch.equal(ours, theirs)
 
 
-def test_a_model_that_vllm_cannot_start_names_the_log(tmp_path: Path) -> None:
-    from rlanything.engines.vllm.in_process import InProcessVLLM
-
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_that_vllm_cannot_start_names_the_log_and_leaves_no_thread(kind: str, tmp_path: Path) -> None:
+    before = threading.active_count()
     with pytest.raises(EngineError, match=r"engine\.log"):
-        InProcessVLLM(tmp_path, make_config(), tmp_path / "engine.log")
+        start(kind, tmp_path, tmp_path / "engine.log")
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_transfer_that_fails_and_a_close_leave_nobody_waiting_and_no_answer_cut_short(
+    kind: str, folder: Path, tmp_path: Path
+) -> None:
+    async def closed_under_way(engine: Engine) -> None:
+        asked = [asyncio.create_task(engine.generate(p, SamplingParams(max_tokens=200))) for p in prompts(30, 31)]
+        await asyncio.sleep(0.02)
+        engine.close()
+        for outcome in await asyncio.gather(*asked, return_exceptions=True):
+            assert isinstance(outcome, EngineDead) or len(outcome[0].token_ids) == 200 or 1 in outcome[0].token_ids
+
+    asyncio.run(closed_under_way(start(kind, folder, tmp_path / "engine.log")))
+
+    engine = start(kind, folder, tmp_path / "engine.log")
+    unknown = {"no.such.lora_A": torch.zeros(2, 4), "no.such.lora_B": torch.zeros(4, 2)}
+    with pytest.raises(Exception, match=r"no\.such"):
+        engine.load_weights(1, unknown.items())
+    for use in (lambda: engine.load_weights(1, unknown.items()), lambda: generate(engine, prompts(5))):
+        with pytest.raises(EngineDead, match="is dead"):
+            use()
+    assert engine.version == 0
+    engine.close()
 
 
 def test_the_process_of_an_asynchronous_engine_ends_with_the_one_that_started_it(folder: Path, tmp_path: Path) -> None:
     program = f"""
 import sys
+import threading
 from pathlib import Path
 from rlanything.config import EngineConfig
 from rlanything.engines.vllm.asynchronous import AsyncVLLM

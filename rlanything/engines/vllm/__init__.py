@@ -10,6 +10,7 @@ engine writes its own log file) and VLLM_NO_USAGE_STATS=1.
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 import threading
 
@@ -21,10 +22,13 @@ os.environ |= {
 }
 
 LOGGER = logging.getLogger("vllm")
-LOGGER.addHandler(logging.NullHandler())
+LOG_FORMAT = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+# The terminal of a process that vLLM started is the engine's log.
+_handler = logging.StreamHandler() if multiprocessing.parent_process() else logging.NullHandler()
+_handler.setFormatter(LOG_FORMAT)
+LOGGER.addHandler(_handler)
 LOGGER.setLevel(logging.INFO)
 LOGGER.propagate = False
-LOG_FORMAT = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
 from tqdm import tqdm  # noqa: E402
 from vllm.distributed.device_communicators import shm_broadcast  # noqa: E402

@@ -47,19 +47,21 @@ class AsyncVLLM(VLLMEngine):
         # vLLM's process ends with the thread that started it: this one stays until the engine is closed.
         self._thread = threading.Thread(target=self._loop.run_forever, name="AsyncLLM", daemon=True)
         self._thread.start()
-        config = arguments.create_engine_config()
-        self._llm = self._wait(self._make(config, executor(arguments.tensor_parallel_size)))
+        try:
+            config = arguments.create_engine_config()
+            self._llm = self._wait(self._make(config, executor(arguments.tensor_parallel_size)))
+        except BaseException:
+            self._end_loop()
+            raise
         return config
 
     async def _make(self, config: VllmConfig, executor_class: type[Any]) -> AsyncLLM:
         """On the loop, where AsyncLLM begins to listen."""
-        return AsyncLLM(
-            config,
-            executor_class,
-            log_stats=False,  # by any logger but this one
-            log_requests=False,
-            stat_loggers=[lambda vllm_config, index: _Steps(self._stepped)],
-        )
+        steps = [lambda vllm_config, index: _Steps(self._stepped)]
+        llm = AsyncLLM(config, executor_class, log_stats=False, log_requests=False, stat_loggers=[*steps])
+        assert llm.logger_manager is not None
+        del llm.logger_manager.stat_loggers[len(steps) :]  # Prometheus: nobody asks it, and every step would pay for it
+        return llm
 
     async def _serve(
         self, session: str, request_id: str, prompt_ids: list[int], params: vllm.SamplingParams
@@ -81,12 +83,16 @@ class AsyncVLLM(VLLMEngine):
         try:
             async for output in llm.generate({"prompt_token_ids": prompt_ids}, params, request_id):
                 last = output  # the only one, at the end
-        except (EngineDeadError, EngineGenerateError) as error:
+            return self._completions(last)
+        except (EngineDead, EngineDeadError, EngineGenerateError) as error:
             self._error = self._error or error
             raise EngineDead(f"the engine died: {error!r}") from error
+        except asyncio.CancelledError:
+            if self._error is None:  # its caller gave up
+                raise
+            raise EngineDead(f"the engine died: {self._error!r}") from self._error
         finally:
             self._end()
-        return self._completions(last)
 
     def _begin(self) -> None:
         if not self._requests:
@@ -119,7 +125,7 @@ class AsyncVLLM(VLLMEngine):
             self._wait(self._live().wake_up())
 
     def stats(self) -> EngineStats:
-        """See `VLLMEngine.stats`."""
+        """See `VLLMEngine.stats`. With tensor parallelism its memory is without that of the process that schedules."""
         busy_s = self._stats.busy_s + (time.perf_counter() - self._busy_since if self._requests else 0.0)
         return replace(self._stats, busy_s=busy_s, own_memory_gb=sum(self._rpc("rlanything_memory_gb")))
 
@@ -130,11 +136,14 @@ class AsyncVLLM(VLLMEngine):
             self._loop.call_soon_threadsafe(self._admission.fail, EngineDead("the engine was closed"))
             self._llm.shutdown()
             self._llm = None
-            asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result()
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
+            self._end_loop()
         self._close_log()
+
+    def _end_loop(self) -> None:
+        asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
 
     def _live(self) -> AsyncLLM:
         if self._llm is None:
@@ -155,7 +164,7 @@ class AsyncVLLM(VLLMEngine):
     def _reset_caches(self) -> None:
         llm = self._live()
         if not self._wait(llm.reset_prefix_cache()):
-            raise EngineError("load_weights: vLLM kept its prefix cache, which holds keys of the old weights")
+            raise EngineDead("load_weights: vLLM kept its prefix cache, which holds keys of the old weights")
         self._wait(llm.reset_mm_cache())
         self._wait(llm.reset_encoder_cache())
 
@@ -165,7 +174,10 @@ class AsyncVLLM(VLLMEngine):
             if self._llm is not None and self._llm.errored:  # vLLM answers nobody who asked before
                 future.cancel()
                 raise EngineDead("vLLM's process ended; why is in the engine's log")
-        return future.result()
+        try:
+            return future.result()
+        except EngineDeadError as error:
+            raise EngineDead(f"the engine died: {error!r}") from error
 
 
 async def _cancel_others() -> None:

@@ -73,6 +73,7 @@ class VLLMEngine(ABC):
             with _terminal_to(log_path):
                 vllm_config = self._start(arguments)
         except Exception as error:
+            self._close_log()
             raise EngineError(f"vLLM could not start {model_path} ({error!r}): see {log_path}") from error
         finally:
             torch.set_num_threads = set_num_threads  # vLLM's CPU worker replaces it by a no-op
@@ -144,6 +145,18 @@ class VLLMEngine(ABC):
         """See `Engine.load_weights`. Afterwards the prefix, multimodal and encoder caches are empty."""
         if count := self._under_way():
             raise EngineError(f"load_weights: {count} requests are under way; wait for them first")
+        if self._error is not None:
+            raise EngineDead(f"the engine is dead ({self._error!r}); start a new one") from self._error
+        try:
+            self._checksum = self._transfer(tensors)
+        except Exception as error:  # vLLM would take what comes next for the rest of these
+            self._error = error
+            raise
+        self._admission.clear()
+        self.version = version
+
+    def _transfer(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> str:
+        """The checksum of what all workers now have."""
         if isinstance(tensors, IncomingWeights) and tensors.meeting != self._meeting:
             self._rpc("init_weight_transfer_engine", weights.rendezvous(tensors))
             self._meeting = tensors.meeting
@@ -151,13 +164,11 @@ class VLLMEngine(ABC):
         for update in self._updates(tensors):
             self._rpc("update_weights", update)
         self._rpc("finish_weight_update")
-        checksums = set(self._rpc("rlanything_checksum"))
-        if len(checksums) != 1:
-            raise EngineError(f"load_weights: vLLM's workers received different weights: {sorted(checksums)}")
+        found: list[str] = sorted(set(self._rpc("rlanything_checksum")))
+        if len(found) != 1:
+            raise EngineDead(f"load_weights: vLLM's workers received different weights: {found}")
         self._reset_caches()
-        self._checksum = checksums.pop()
-        self._admission.clear()
-        self.version = version
+        return found[0]
 
     def _updates(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterable[dict[str, Any]]:
         """vLLM's `update_info`s that bring them to the workers."""
@@ -193,10 +204,12 @@ class VLLMEngine(ABC):
 
     @abstractmethod
     def _reset_caches(self) -> None:
-        """Raises EngineError where vLLM keeps one."""
+        """Raises EngineDead where vLLM keeps one."""
 
     def _completions(self, output: Any) -> list[Completion]:
-        """Of one request, which is counted."""
+        """Of one request, which is counted. Raises EngineDead where vLLM gave it up: it stops, or broke."""
+        if others := {s.finish_reason for s in output.outputs} - {"stop", "length"}:
+            raise EngineDead(f"vLLM gave up a request: {others}")
         completions = [
             Completion(
                 list(sample.token_ids),

@@ -2,45 +2,26 @@
 
 from __future__ import annotations
 
-import ctypes
-import logging
-import multiprocessing
-import os
-import signal
-
 from vllm.v1.executor import Executor
 from vllm.v1.executor.multiproc_executor import MultiprocExecutor
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
-from rlanything.engines.vllm import LOG_FORMAT, LOGGER
-
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
-
-
-def _prepare_process() -> None:
-    """Where the parent is killed, vLLM itself would leave this process, with all of the accelerator's memory."""
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    parent = multiprocessing.parent_process()
-    if parent is not None and os.getppid() != parent.pid:  # it died before
-        os._exit(1)
-    to_stderr = logging.StreamHandler()  # which is the engine's log
-    to_stderr.setFormatter(LOG_FORMAT)
-    LOGGER.addHandler(to_stderr)
+from rlanything.engines.vllm.orphans import end_with_parent
 
 
 class OneWorker(UniProcExecutor):
     """The worker is in this process."""
 
     def _init_executor(self) -> None:
-        _prepare_process()
+        end_with_parent()
         super()._init_executor()
 
 
 class SeveralWorkers(MultiprocExecutor):
-    """Each worker has a process of its own, which ends with this one."""
+    """Each worker has a process of its own."""
 
     def _init_executor(self) -> None:
-        _prepare_process()
+        end_with_parent()
         super()._init_executor()
 
 

@@ -8,6 +8,7 @@ Source: docs.vllm.ai, "Weight transfer" and "Layerwise reload".
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -29,6 +30,7 @@ from rlanything.broadcast import Expected, IncomingWeights, Line, Meeting
 from rlanything.checksum import Digest, checksum
 from rlanything.engines.base import peak_memory_gb
 from rlanything.engines.unnamed_memory import SharedMemory
+from rlanything.engines.vllm.orphans import end_with_parent
 from rlanything.lora import LORA_A, LORA_B, merged
 
 BACKEND = "rlanything"
@@ -65,6 +67,11 @@ class WeightReceiver(WeightTransferEngine[Rendezvous, Update]):
     update_info_cls = Update
     _line: Line | None = None
     _checksum = ""
+
+    def __init__(self, *args: Any) -> None:
+        if multiprocessing.current_process().name.startswith("VllmWorker"):
+            end_with_parent()
+        super().__init__(*args)
 
     def init_transfer_engine(self, init_info: Rendezvous) -> None:
         """Meet the learner; raises RuntimeError (torch's own) where it does not come."""
