@@ -1,4 +1,4 @@
-"""What every engine checks of a request before it takes it, so that all refuse alike."""
+"""What every engine makes of a request before it takes it, so that all refuse alike and stop alike."""
 
 from __future__ import annotations
 
@@ -24,3 +24,8 @@ def response_limit(
             "raise engine.max_model_len"
         )
     return min(sampling.max_tokens, max_model_len - len(prompt_ids))
+
+
+def token_ids(value: int | list[int] | None) -> set[int]:
+    """Of a model configuration's `eos_token_id`, which may be one, several or none."""
+    return set() if value is None else {value} if isinstance(value, int) else set(value)

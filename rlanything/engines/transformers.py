@@ -11,7 +11,6 @@ import asyncio
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +23,7 @@ from rlanything.engines.attention import BLOCK_SIZE, IMPLEMENTATION, BlockCache,
 from rlanything.engines.base import Completion, EngineDead, EngineError, EngineStats, SamplingParams
 from rlanything.engines.blocks import BlockPool
 from rlanything.engines.pump import Pump
-from rlanything.engines.request import response_limit
+from rlanything.engines.request import response_limit, token_ids
 from rlanything.engines.sampling import sample, uniform
 from rlanything.engines.scheduler import Request, Scheduler, Sequence
 from rlanything.engines.watchdog import Watchdog
@@ -58,7 +57,7 @@ class TransformersEngine:
         self.version = 0
         text = self.model.config.get_text_config()
         _check_supported(text, self.max_model_len)
-        self.eos_ids = frozenset(_ids(text.eos_token_id) + _ids(self.model.generation_config.eos_token_id))
+        self.eos_ids = token_ids(text.eos_token_id) | token_ids(self.model.generation_config.eos_token_id)
         self._files: dict[str, torch.Tensor] = {}
         self._adapters: dict[str, torch.Tensor] = {}
         self._seeds = np.random.default_rng(seed)
@@ -244,10 +243,6 @@ class TransformersEngine:
                 self._scheduler.release(sequence)
                 if len(request.completions) == request.n and not request.future.done():
                     request.future.set_result([request.completions[i] for i in range(request.n)])
-
-
-def _ids(value: Any) -> list[int]:
-    return [] if value is None else [value] if isinstance(value, int) else list(value)
 
 
 def _check_supported(text: PreTrainedConfig, max_model_len: int) -> None:

@@ -152,11 +152,8 @@ class AsyncVLLM(VLLMEngine):
 
     def _under_way(self) -> int:
         if not self._callers:
-            self._wait(self._settle())
+            self._wait(self._idle.wait())
         return self._callers
-
-    async def _settle(self) -> None:
-        await self._idle.wait()
 
     def _rpc(self, method: str, *args: Any) -> list[Any]:
         return self._wait(self._live().collective_rpc(method, args=args))

@@ -22,7 +22,7 @@ from rlanything.broadcast import IncomingWeights, Meeting
 from rlanything.config import EngineConfig
 from rlanything.engines.admission import Admission
 from rlanything.engines.base import Completion, EngineDead, EngineError, EngineStats, SamplingParams
-from rlanything.engines.request import response_limit
+from rlanything.engines.request import response_limit, token_ids
 from rlanything.engines.sampling import mix
 from rlanything.engines.vllm import LOG_FORMAT, LOGGER, weights
 from rlanything.engines.watchdog import Watchdog
@@ -79,8 +79,8 @@ class VLLMEngine(ABC):
             torch.set_num_threads = set_num_threads  # vLLM's CPU worker replaces it by a no-op
         cache, model = vllm_config.cache_config, vllm_config.model_config
         self._admission = Admission(int(cache.num_gpu_blocks or 0) * cache.block_size)
-        self._stop_ids = _ids(model.hf_text_config.eos_token_id)
-        self._stop_ids |= _ids(model.try_get_generation_config().get("eos_token_id"))
+        self._stop_ids = token_ids(model.hf_text_config.eos_token_id)
+        self._stop_ids |= token_ids(model.try_get_generation_config().get("eos_token_id"))
 
     def _arguments(self, model_path: str, config: EngineConfig, trust_remote_code: bool, seed: int) -> EngineArgs:
         specific: dict[str, Any] = {"dtype": self.dtype}
@@ -226,10 +226,6 @@ class VLLMEngine(ABC):
     def _close_log(self) -> None:
         LOGGER.removeHandler(self._log)
         self._log.close()
-
-
-def _ids(value: int | list[int] | None) -> set[int]:
-    return set() if value is None else {value} if isinstance(value, int) else set(value)
 
 
 @contextlib.contextmanager
