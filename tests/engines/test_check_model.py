@@ -26,6 +26,7 @@ def test_the_small_engine_refuses_a_window_below_its_context():
 
 
 def test_vllm_that_is_not_installed_is_named(world, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "rlanything.engines.vllm", None)
+    for module in ("", ".asynchronous", ".in_process"):  # each of which another test may have imported
+        monkeypatch.setitem(sys.modules, f"rlanything.engines.vllm{module}", None)
     with pytest.raises(EngineError, match="engine.*kind=vllm: .* set kind=transformers"):
         make_engine(ModelConfig(str(world.model)), EngineConfig("vllm"), 0, tmp_path / "log")
