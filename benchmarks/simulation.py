@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlanything.cluster.placement import Placement, Slot, broadcasts, place
+from rlanything.cluster.placement import Placement, Slot, place, route
 from rlanything.config import Config
 from rlanything.rules import training_roles
 
@@ -311,12 +311,15 @@ def update_s(role: str, tokens: float, world: int, config: Config, hardware: Har
 
 
 def sync_s(role: str, placement: Placement, config: Config, costs: Costs, hardware: Hardware) -> float:
-    """System.sync_weights: gather, stage with a checksum, bring to the engines (straight, or by their nodes' object
-    stores), compare with their checksum."""
+    """System.sync_weights: gather, stage with a checksum, bring to the engines (from the ranks beside them, by
+    broadcast, or by their nodes' object stores), compare with their checksum."""
     parameters, layers, _ = MODELS[role]
     learners, engines, size = placement.learners, placement.engines[role], 2 * parameters
     staged = ring_s(4 * parameters, len(learners), layers, hardware) + size * costs.put_s + 2 * size * costs.checksum_s
-    if broadcasts(config, placement, role):  # one after another: cluster/weights.py stages a tensor that was sent
+    how = route(config, placement, role).how
+    if how == "ipc":  # packed, then loaded, of which each reads and writes all of them
+        return staged + 4 * size / hardware.hbm
+    if how == "broadcast":  # one after another: cluster/weights.py stages a tensor that was sent
         alone = {slot.node for slot in engines} == {learners[0].node}
         return staged + size / (hardware.nvlink if alone else hardware.network)
     return staged + spread_s(size, engines, hardware) + size / hardware.load_bytes_s

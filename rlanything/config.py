@@ -193,8 +193,9 @@ class ClusterConfig:
     num_learner: int = 0  # ranks that train the models together; 0: one an accelerator, or one on CPUs
     num_env_host: int = 0  # processes that hold the episodes; 0: one a node
     num_restart: int = 3  # of each engine or host that died, over the whole run
-    weight_transfer: str = "auto"  # store (shared memory; LoRA's always) | broadcast (NCCL or gloo, and the store for
-    # replicas that miss it) | auto: broadcast where vLLM and learners have accelerators of their own
+    weight_transfer: str = "auto"  # store (shared memory; LoRA's always) | what is straight, and the store for replicas
+    # that miss it: broadcast (NCCL or gloo), ipc (CUDA IPC, or shared memory: from the learner rank beside an engine)
+    # | auto: with vLLM on accelerators ipc where learners share all of them, broadcast where none
     join_timeout_s: float = 600.0  # for `num_node` machines to join
     rank_timeout_s: float = 1800.0  # for a learner rank to take part in what all ranks do together
     restart_timeout_s: float = 1800.0  # for an engine to start, or a host or engine that died to answer again

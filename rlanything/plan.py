@@ -10,7 +10,7 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from rlanything.cluster.placement import Placement, place
+from rlanything.cluster.placement import Placement, place, route
 from rlanything.config import Config, ConfigError, LearnerConfig, ModelConfig
 from rlanything.domains.base import TaskError
 from rlanything.domains.registry import make_domain
@@ -94,24 +94,30 @@ def device_gib(
     config: Config, sizes: dict[str, ModelSize], placement: Placement
 ) -> dict[tuple[int, int], dict[str, float]]:
     """GiB that each process takes of each accelerator (node, index): a vLLM engine its share, the small engine, which
-    computes on the CPU, nothing, a learner its weights and what belongs to these, activations aside. Raises ConfigError
-    where an engine's weights do not fit into its share."""
+    computes on the CPU, nothing, a learner its weights and what belongs to these, activations aside. An engine's
+    weights are told by themselves too where learners hand new ones over on the accelerator. Raises ConfigError where an
+    engine's weights do not fit into its share."""
     world = max(1, len(placement.learners))
+    learners = [role for role in sizes if role != "rewriter" and placement.learners]
+    hand_over = needs_cluster(config) and any(route(config, placement, role).how == "ipc" for role in learners)
     needs: dict[tuple[int, int], dict[str, float]] = {}
     for role, size in sizes.items():
-        gib = _engine_gib(config, role, size) if getattr(config.engine, role).kind == "vllm" else 0.0
+        on_accelerator = getattr(config.engine, role).kind == "vllm"
+        share, weights = _engine_gib(config, role, size) if on_accelerator else (0.0, 0.0)
         for slot in placement.engines[role]:
             for device in slot.devices:
-                needs.setdefault((slot.node, device), {})[f"{role} engine"] = gib
+                parts = needs.setdefault((slot.node, device), {})
+                parts |= {f"{role} engine": share} | ({f"{role} engine's weights": weights} if hand_over else {})
     for slot in placement.learners:
         for device in slot.devices:
-            for role in (r for r in sizes if r != "rewriter"):
+            for role in learners:
                 gib = learner_bytes(sizes[role].parameters, getattr(config.training, role), world) / GIB
                 needs.setdefault((slot.node, device), {})[f"{role} learner"] = gib
     return needs
 
 
-def _engine_gib(config: Config, role: str, size: ModelSize) -> float:
+def _engine_gib(config: Config, role: str, size: ModelSize) -> tuple[float, float]:
+    """Its share of an accelerator, and what its weights take of that."""
     engine, memory = getattr(config.engine, role), config.experiment.device_memory_gb
     weights = size.parameters * BYTES[resolve_dtype(engine.dtype, True)] / engine.tensor_parallel_size / GIB
     share: float = engine.gpu_memory_utilization * memory
@@ -120,19 +126,21 @@ def _engine_gib(config: Config, role: str, size: ModelSize) -> float:
             f"engine.{role}.gpu_memory_utilization={engine.gpu_memory_utilization:g} of {memory:g} GiB is {share:.1f}, "
             f"and its weights take {weights:.1f}; raise it, or engine.{role}.tensor_parallel_size"
         )
-    return share
+    return share, weights
 
 
 def check_memory(config: Config, needs: dict[tuple[int, int], dict[str, float]]) -> str:
     """The fullest accelerator in a line. Raises ConfigError naming its largest part where it cannot fit.
 
-    Accelerators of a cluster that engines and learners share are handed over: the engines together, or one learner.
+    Accelerators of a cluster that engines and learners share are handed over: the engines together, or one learner,
+    with the engines' weights where it hands them new ones.
     """
 
     def turns(parts: dict[str, float]) -> list[dict[str, float]]:
         """Parts that are there at the same time."""
+        weights = {name: gib for name, gib in parts.items() if name.endswith("weights")}
         engines = {name: gib for name, gib in parts.items() if name.endswith("engine")}
-        learners = [{name: gib} for name, gib in parts.items() if not name.endswith("engine")]
+        learners = [{name: gib} | weights for name, gib in parts.items() if name.endswith("learner")]
         return [engines, *learners] if engines and learners and needs_cluster(config) else [parts]
 
     found = [(where, parts) for where, all_parts in needs.items() for parts in turns(all_parts)]
@@ -142,11 +150,14 @@ def check_memory(config: Config, needs: dict[tuple[int, int], dict[str, float]])
     line = f"the fullest accelerator (node {node}, number {device}): {told} = {total:.1f} of {limit:g} GiB"
     if total > limit:
         largest = max(parts, key=lambda name: parts[name])
-        remedy = (
-            "raise training.*.zero_stage or cluster.num_learner, or set offload=true (with zero_stage of 1 or more)"
-            if largest.endswith("learner")
-            else f"lower engine.{largest.split()[0]}.gpu_memory_utilization"
-        )
+        remedies = {
+            "learner": "raise training.*.zero_stage or cluster.num_learner, or set offload=true (with zero_stage>0)",
+            "engine": f"lower engine.{largest.split()[0]}.gpu_memory_utilization",
+            "weights": f"raise engine.{largest.split()[0]}.tensor_parallel_size",
+        }
+        remedy = remedies[largest.split()[-1]]
+        if any(name.endswith("weights") for name in parts):
+            remedy += ", or cluster.weight_transfer=store"
         raise ConfigError(f"{line}: the {largest} is too large; {remedy}, or use cluster.placement=split")
     return line
 
@@ -186,7 +197,7 @@ def print_devices(config: Config, roles: Sequence[str], progress: Progress, lear
         if Path(getattr(config.model, role).path).is_dir():  # a model of the hub is looked at when the run starts
             check_model(getattr(config.model, role), getattr(config.engine, role))
     placement = place(config, roles, learns)
-    world = max(1, len(placement.learners))
+    world, several = max(1, len(placement.learners)), learns and needs_cluster(config)
     rows = []
     for role, size in sizes.items():
         engine = getattr(config.engine, role)
@@ -196,13 +207,15 @@ def print_devices(config: Config, roles: Sequence[str], progress: Progress, lear
         learner = learner_bytes(size.parameters, training, world, on_accelerator) / GIB if training else 0.0
         replicas = f"{engine.num_replica} x {engine.tensor_parallel_size}"
         told = f"{size.parameters / 1e9:.3g} B ({size.source})"
-        rows.append([role, told, replicas, f"{engine_gib:.2f}", *[f"{learner:.2f}"] * learns])
+        sent_by = route(config, placement, role).how if training else ""
+        rows.append([role, told, replicas, f"{engine_gib:.2f}", *[f"{learner:.2f}"] * learns, *[sent_by] * several])
     where = f"{devices} accelerators" if devices else "the CPU"
     progress.table(
         f"Plan: {experiment.num_node} node(s), {where}, {config.cluster.placement}; GiB per device",
         [
             *("role", "parameters", "replicas x tp", "engine weights"),
             *[f"learner, {world} rank(s), without activations"] * learns,
+            *["new weights by"] * several,
         ],
         rows,
     )

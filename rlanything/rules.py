@@ -15,7 +15,7 @@ CHOICES: dict[str, tuple[object, ...]] = {
     "engine.{role}.kind": ("vllm", "transformers"),
     "engine.{role}.dtype": ("auto", "bfloat16", "float32"),
     "cluster.placement": ("colocated", "split"),
-    "cluster.weight_transfer": ("auto", "store", "broadcast"),
+    "cluster.weight_transfer": ("auto", "store", "broadcast", "ipc"),
     "dataset.domain": ("alfworld", "coding"),
     "dataset.backend": ("simulator", "textworld"),
     "dataset.prompt": ("full", "compact"),
@@ -304,8 +304,8 @@ def _check_sharing(config: Config) -> None:
         )
     if config.cluster.weight_transfer == "broadcast":
         raise ConfigError(
-            "cluster.weight_transfer=broadcast: learners leave accelerators that they share with engines before these "
-            "wake; use cluster.placement=split, or weight_transfer=auto"
+            "cluster.weight_transfer=broadcast: NCCL wants an accelerator for each of its ends, and learners "
+            "share theirs with engines; use weight_transfer=auto, or cluster.placement=split"
         )
     for learner in (role for role in training_roles(config) if role in LEARNERS):
         if getattr(config.training, learner).zero_stage == 0:

@@ -92,12 +92,13 @@ class Serving:
             for model in self.models.values():
                 model.engine.sleep()
 
-    def wake(self) -> None:
-        """Undo `sleep`. The learners must have let go of their memory."""
+    def wake(self, cache: bool = True) -> None:
+        """Undo `sleep`; without `cache` engines take room for their weights alone, which learners can then send. Before
+        the rest learners must have let go of their memory."""
         if self._asleep:
-            self._asleep = False
+            self._asleep = not cache
             for model in self.models.values():
-                model.engine.wake()
+                model.engine.wake(cache)
 
     async def collect(self, batch: Batch, on_end: Callable[[], None]) -> list[Group]:
         """See `Collector.collect`."""

@@ -48,12 +48,14 @@ class System:
     def sync_weights(self, version: int) -> None:
         """Wake the engines, put the learners' weights into them, in place, and compare checksums on both sides."""
         engines = {role: self.serving.models[role].engine for role in self.learners}
-        # A cluster's learners stage them all, on the host, before an engine takes back its memory.
+        # A cluster's learners that send them by the host alone gather them now, before an engine takes back any memory.
         weights = {role: learner.weights(engines[role].dtype) for role, learner in self.learners.items()}
+        self.serving.wake(cache=False)
+        for role, engine in engines.items():
+            engine.load_weights(version, weights[role])
         self.serving.wake()
         for role, learner in self.learners.items():
             engine = engines[role]
-            engine.load_weights(version, weights[role])
             ours, theirs = learner.checksum(engine.dtype), engine.checksum()
             if ours != theirs:
                 raise RunError(

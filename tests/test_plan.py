@@ -1,5 +1,6 @@
 """`dry_run=true`: the plan of the paper's recipe, here and now, without a GPU."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,22 @@ def test_shared_accelerators_hold_the_engines_or_one_learner_at_a_time():
         getattr(config.engine, role).num_replica = 1
     with pytest.raises(ConfigError, match="= 52.0 of 20 GiB"):  # one process has all of it at once
         check_memory(config, {(0, 0): parts})
+
+
+def test_engines_that_take_weights_from_learners_beside_them_need_room_for_both(capsys):
+    words = [f"config={ROOT}/configs/alfworld_rl.yaml", "dry_run=true", "experiment.num_node=2"]
+    words += [f"engine.{role}.num_replica={n}" for role, n in (("policy", 8), ("reward", 3), ("rewriter", 2))]
+    words += ["engine.rewriter.gpu_memory_utilization=0.1", "engine.policy.gpu_memory_utilization=0.2"]
+    words += ["engine.reward.gpu_memory_utilization=0.2", "training.reward.zero_stage=2"]
+    both = r"reward learner \d+.\d \+ policy engine's weights 13.0 = \d+"
+    with pytest.raises(
+        ConfigError, match=both + r".*the reward learner is too large; .* cluster.weight_transfer=store"
+    ):
+        train(load_config([*words, "experiment.device_memory_gb=150"]))
+    train(load_config([*words, "experiment.device_memory_gb=150", "cluster.weight_transfer=store"]))
+    assert re.search(r"policy .* store\s", capsys.readouterr().out)
+    train(load_config([*words, "experiment.device_memory_gb=160"]))
+    assert re.search(r"policy .* ipc\s", capsys.readouterr().out)
 
 
 def test_an_engine_takes_its_share_of_the_accelerator_and_its_weights_must_fit_into_it(capsys):

@@ -15,11 +15,12 @@ from rlanything.cluster.health import HealthCheck
 from rlanything.cluster.hosts import RESTARTS, HostCollector
 from rlanything.cluster.learners import LearnerGroup, RemoteLearner
 from rlanything.cluster.nodes import with_dtypes
-from rlanything.cluster.placement import broadcasts, place
+from rlanything.cluster.placement import place, route
 from rlanything.cluster.runtime import Runtime
 from rlanything.config import Config
 from rlanything.domains.registry import make_domain
 from rlanything.engines import check_model
+from rlanything.rules import LEARNERS
 from rlanything.runs.folder import RunFolder
 
 
@@ -30,6 +31,8 @@ class Cluster:
         data = make_domain(config).root.absolute()
         self.folder = folder
         self.placement = place(config, roles, learns)
+        learning = [role for role in roles if learns and role in LEARNERS]
+        self._routes = {role: route(config, self.placement, role) for role in learning}
         models = [Path(getattr(config.model, role).path) for role in roles]
         for role in roles:  # found here: a replica that cannot start would be started anew
             check_model(getattr(config.model, role), getattr(config.engine, role))
@@ -66,8 +69,7 @@ class Cluster:
             self._learners = LearnerGroup(self.runtime, slots, log, shares_devices, timeout_s)
         model, training = getattr(self.config.model, role), getattr(self.config.training, role)
         seed = self.config.experiment.seed
-        straight = broadcasts(self.config, self.placement, role)
-        return self._learners.learner(role, straight, model, training, total_update, temperature, seed)
+        return self._learners.learner(role, self._routes[role], model, training, total_update, temperature, seed)
 
     def end_learners(self) -> None:
         """Kill every rank: whoever waits for one is told that it died."""

@@ -4,8 +4,8 @@ An episode stays with the replica that began it, whose prefix cache holds it; a 
 fewest requests under way. A replica that dies is started anew by Ray, is given the current weights, and what it was
 doing is asked of another meanwhile.
 
-Weights come by the object store, or straight from the learner (`rlanything.broadcast`) once a first transfer has told
-what to expect. A replica that loses the line has half of them: it ends itself, and finds the others in the store.
+Weights come by the object store, or straight from the learners (`rlanything.transfer`) once a first transfer has told
+what to expect. A replica that loses its sender has half of them: it ends itself, and finds the others in the store.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from zlib import crc32
 import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 
-from rlanything.broadcast import Expected, IncomingWeights, Meeting
 from rlanything.cluster.addresses import use_interface
 from rlanything.cluster.board import board, was_restarted
 from rlanything.cluster.learners import RemoteWeights
@@ -43,6 +42,7 @@ from rlanything.engines.base import (
 )
 from rlanything.engines.watchdog import Watchdog
 from rlanything.precision import torch_dtype
+from rlanything.transfer import Expected, IncomingWeights, Meeting
 
 MAX_SESSIONS = 1 << 16  # remembered; an older episode has long ended
 MAX_CALLS = 10_000  # under way at once in one replica; its engine queues them
@@ -122,17 +122,22 @@ class EngineReplica:
         """What another method of the engine returns."""
         return self._guarded(getattr(self.engine, method), *args)
 
+    async def load_weights(self, version: int, tensors: Iterable[tuple[str, Any]]) -> None:
+        """See `Engine.load_weights`; nothing where it is not started yet: it takes the current ones then."""
+        if self._engine is not None:
+            self._guarded(self._engine.load_weights, version, tensors)
+
     async def sleep(self) -> None:
         """See `Engine.sleep`."""
         if self._engine is not None:
             self._guarded(self._engine.sleep)
 
-    async def wake(self) -> None:
-        """See `Engine.wake`."""
-        if self._engine is None:
+    async def wake(self, cache: bool) -> None:
+        """See `Engine.wake`. Without its cache an engine is not started: learners may have the memory."""
+        if self._engine is not None:
+            self._guarded(self._engine.wake, cache)
+        elif cache:
             self._start()
-        else:
-            self._guarded(self._engine.wake)
 
     async def holds(self) -> tuple[int, str]:
         """Version and checksum of its weights."""
@@ -167,8 +172,8 @@ class EngineReplica:
         return True
 
     async def process(self) -> str:
-        """Which process this is: another once it was started anew."""
-        return f"{ray.get_runtime_context().get_node_id()}/{os.getpid()}"
+        """Which process this is: another once it was started anew. Empty while it has no engine."""
+        return f"{ray.get_runtime_context().get_node_id()}/{os.getpid()}" if self._engine is not None else ""
 
     async def stats(self) -> EngineStats:
         """Counters since the start, with this process's memory."""
@@ -257,9 +262,7 @@ class ReplicatedEngine:
             meeting = self._meet(tensors) if self._expected and not tensors.are_staged else None
             if meeting:
                 receiving = [
-                    replica.call.remote(
-                        "load_weights", version, IncomingWeights(meeting, 1 + i * self.num_worker, self._expected)
-                    )
+                    replica.load_weights.remote(version, IncomingWeights(meeting, i * self.num_worker, self._expected))
                     for i, replica in enumerate(self.replicas)
                 ]
             staged = tensors.stage(meeting)
@@ -269,7 +272,7 @@ class ReplicatedEngine:
         else:
             staged = stage(tensors)
         ray.get(self.board.post.remote(self.role, version, staged))
-        by_store = "call", "load_weights", version, staged
+        by_store = "load_weights", version, staged
         if receiving:
             for i, reference in enumerate(receiving):
                 self._answer(i, reference, *by_store)
@@ -277,12 +280,14 @@ class ReplicatedEngine:
             self._every(*by_store)
         self.version = version
 
-    def _meet(self, weights: RemoteWeights) -> Meeting:
-        """Where these replicas meet the learner; elsewhere once one of them was started anew."""
+    def _meet(self, weights: RemoteWeights) -> Meeting | None:
+        """Where these replicas meet the learners; elsewhere once one of them was started anew."""
         processes = self._every("process")
+        if not all(processes):  # one died asleep, and waits for its memory
+            return None
         if self._meeting is None or self._meeting[0] != processes:
-            size = 1 + len(self.replicas) * self.num_worker
-            self._meeting = processes, Meeting(*weights.place(), size, self.on_accelerators)
+            meeting = weights.meeting(len(self.replicas) * self.num_worker, self.on_accelerators)
+            self._meeting = processes, meeting
         return self._meeting[1]
 
     def checksum(self) -> str:
@@ -300,10 +305,11 @@ class ReplicatedEngine:
         ray.get(self.board.set_sleeps.remote(self.role, True))
         self._every("sleep")
 
-    def wake(self) -> None:
-        """See `Engine.wake`."""
-        ray.get(self.board.set_sleeps.remote(self.role, False))
-        self._every("wake")
+    def wake(self, cache: bool = True) -> None:
+        """See `Engine.wake`. The role sleeps until it has its cache too."""
+        if cache:
+            ray.get(self.board.set_sleeps.remote(self.role, False))
+        self._every("wake", cache)
 
     def stats(self) -> EngineStats:
         """Sums over the replicas."""

@@ -7,20 +7,24 @@ import os
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import ray
 import torch
 import torch.distributed as dist
 
-from rlanything.broadcast import Line, Meeting
 from rlanything.cluster.addresses import use_interface
-from rlanything.cluster.placement import Slot
+from rlanything.cluster.placement import Route, Slot
 from rlanything.cluster.runtime import Limit, Runtime, result
 from rlanything.cluster.weights import StagedWeights, stage
 from rlanything.config import LearnerConfig, ModelConfig
 from rlanything.runs.folder import RunError
+from rlanything.transfer import Meeting, Sender
+from rlanything.transfer.broadcast import Broadcast
+from rlanything.transfer.ipc import Neighbours
 from rlanything.types import Sample
 
 logger = logging.getLogger(__name__)
@@ -34,7 +38,7 @@ class LearnerRank:
         self.rank, self.world, self.log_path = rank, world, log_path.with_stem(f"{log_path.stem}_{rank}")
         self.shares_device = shares_device
         self.learners: dict[str, Any] = {}
-        self._lines: dict[str, Line] = {}
+        self._senders: dict[str, tuple[Meeting, Sender]] = {}
 
     def address(self) -> tuple[str, int]:
         """This rank's host and a port that is free there now: where the ranks meet, if it is rank 0."""
@@ -77,23 +81,23 @@ class LearnerRank:
             return getattr(learner, method)(*args)
 
     def stage(self, role: str, dtype: torch.dtype, meeting: Meeting | None) -> StagedWeights:
-        """The weights for the engines, which rank 0 alone puts into the object store, and sends to those that it
-        meets."""
+        """The weights for the engines, which rank 0 alone puts into the object store. Whoever has workers to send them
+        to, where there is a meeting, does that too."""
         with self._on_device(role) as learner:
-            line = self._line(role, meeting) if meeting and self.rank == 0 else None
-            staged = stage(learner.weights(dtype), self.rank == 0, line)
+            staged = stage(learner.weights(dtype), self.rank == 0, self._sender(role, meeting) if meeting else None)
         if not staged.sent:
-            self._lines.pop(role, None)  # hangs up: those that still wait for tensors learn of it
+            self._senders.pop(role, None)  # hangs up: those that still wait for tensors learn of it
         return staged
 
-    def _line(self, role: str, meeting: Meeting) -> Line | None:
-        if role not in self._lines or self._lines[role].meeting != meeting:
-            self._lines.pop(role, None)
+    def _sender(self, role: str, meeting: Meeting) -> Sender | None:
+        if role not in self._senders or self._senders[role][0] != meeting:
+            self._senders.pop(role, None)
             try:
-                self._lines[role] = Line(meeting, 0)
+                self._senders[role] = meeting, meeting.sender(self.rank)
             except RuntimeError as error:
                 logger.warning("the replicas of the %s engine did not meet: %s", role, error)
-        return self._lines.get(role)
+                return None
+        return self._senders[role][1]
 
     @contextmanager
     def _on_device(self, role: str) -> Iterator[Any]:
@@ -152,17 +156,17 @@ class LearnerGroup:
         for rank in self.ranks:
             ray.kill(rank)
 
-    def learner(self, role: str, broadcasts: bool, *args: Any) -> RemoteLearner:
+    def learner(self, role: str, route: Route, *args: Any) -> RemoteLearner:
         """A model on all ranks; `args` as of `LearnerRank.load_model`."""
         self.call("load_model", role, *args)
-        return RemoteLearner(self, role, broadcasts)
+        return RemoteLearner(self, role, route)
 
 
 class RemoteWeights:
     """A learner's present weights, which its ranks gather once, when they are first asked for them."""
 
-    def __init__(self, group: LearnerGroup, role: str, dtype: torch.dtype) -> None:
-        self.group, self.role, self.dtype = group, role, dtype
+    def __init__(self, group: LearnerGroup, role: str, dtype: torch.dtype, route: Route) -> None:
+        self.group, self.role, self.dtype, self.route = group, role, dtype, route
         self._staged: StagedWeights | None = None
 
     def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
@@ -170,25 +174,28 @@ class RemoteWeights:
 
     @property
     def are_staged(self) -> bool:
-        """Whether it is too late to broadcast them."""
+        """Whether it is too late to send them straight to engines."""
         return self._staged is not None
 
-    def place(self) -> tuple[str, int]:
-        """Where others can meet rank 0."""
-        return self.group.place()
+    def meeting(self, num_worker: int, on_accelerators: bool) -> Meeting:
+        """Where ranks and workers find each other."""
+        if self.route.how == "ipc":
+            return Neighbours(uuid4().hex, self.route.senders, on_accelerators)
+        return Broadcast(*self.group.place(), 1 + num_worker, on_accelerators)
 
     def stage(self, meeting: Meeting | None = None) -> StagedWeights:
-        """In the object store; on the way there rank 0 sends them to those that it meets."""
+        """In the object store; on the way there, straight to those that the ranks meet."""
         if self._staged is None:
-            self._staged = self.group.call("stage", self.role, self.dtype, meeting)[0]
+            staged, *others = self.group.call("stage", self.role, self.dtype, meeting)
+            self._staged = replace(staged, sent=staged.sent and all(other.sent for other in others))
         return self._staged
 
 
 class RemoteLearner:
     """What the loop knows of `learner.deepspeed.Learner`, spread over a group's ranks."""
 
-    def __init__(self, group: LearnerGroup, role: str, broadcasts: bool) -> None:
-        self.group, self.role, self.broadcasts = group, role, broadcasts
+    def __init__(self, group: LearnerGroup, role: str, route: Route) -> None:
+        self.group, self.role, self.route = group, role, route
 
     def update(self, samples: Sequence[Sample]) -> dict[str, float]:
         """See `Learner.update`; the ranks report alike, but for their own share of the tokens."""
@@ -200,8 +207,8 @@ class RemoteLearner:
 
     def weights(self, dtype: torch.dtype) -> RemoteWeights:
         """The weights for the engines: the driver never holds them."""
-        self._latest = RemoteWeights(self.group, self.role, dtype)
-        if not self.broadcasts:
+        self._latest = RemoteWeights(self.group, self.role, dtype, self.route)
+        if self.route.how == "store":  # before an engine takes back its memory
             self._latest.stage()
         return self._latest
 

@@ -37,14 +37,47 @@ class Placement:
         return any((slot.node, device) in used for slot in self.learners for device in slot.devices)
 
 
-def broadcasts(config: Config, placement: Placement, role: str) -> bool:
-    """Whether learners send a role's weights straight to its engines (`cluster.weight_transfer`). Where they share
-    accelerators, learners leave them before engines wake; on CPUs the object store is as fast; adapters are few."""
-    if placement.shares_devices or getattr(config.training, role).lora_rank:
-        return False
-    on_accelerators = config.experiment.num_device > 0 and getattr(config.engine, role).kind == "vllm"
-    how = config.cluster.weight_transfer
-    return how == "broadcast" or how == "auto" and on_accelerators
+@dataclass(frozen=True)
+class Route:
+    """How a role's weights go to its engines (`cluster.weight_transfer`): by the object store alone ("store"), or
+    straight too: "broadcast", or "ipc" from `senders`, the learner rank beside each worker."""
+
+    how: str
+    senders: tuple[int, ...] = ()
+
+
+def route(config: Config, placement: Placement, role: str) -> Route:
+    """On CPUs the object store is as fast as what is straight; adapters are few.
+
+    Raises ConfigError where a worker has no learner rank beside it for the "ipc" that was asked for.
+    """
+    how, engine = config.cluster.weight_transfer, getattr(config.engine, role)
+    if getattr(config.training, role).lora_rank:
+        return Route("store")
+    senders = _neighbours(placement, role, engine.tensor_parallel_size)
+    if how == "ipc" and not senders:
+        raise ConfigError(
+            f"cluster.weight_transfer=ipc: a worker of the {role} engine has no learner rank beside it to take weights "
+            "from; use placement=colocated with cluster.num_learner=0, or weight_transfer=auto"
+        )
+    if how == "auto":
+        on_accelerators = config.experiment.num_device > 0 and engine.kind == "vllm"
+        straight = "broadcast" if not placement.shares_devices else "ipc" if senders else "store"
+        how = straight if on_accelerators else "store"
+    return Route(how, senders if how == "ipc" else ())
+
+
+def _neighbours(placement: Placement, role: str, num_worker: int) -> tuple[int, ...]:
+    """The rank on each worker's accelerator, or one on its node where it has none; nothing where one is alone."""
+    senders: list[int] = []
+    for slot in placement.engines[role]:
+        on_cpu: list[tuple[int, ...]] = [()] * num_worker
+        for devices in [(device,) for device in slot.devices] or on_cpu:
+            beside = [i for i, s in enumerate(placement.learners) if (s.node, s.devices) == (slot.node, devices)]
+            if not beside:
+                return ()
+            senders.append(beside[len(senders) % len(beside)])
+    return tuple(senders)
 
 
 def place(config: Config, roles: Sequence[str], learns: bool = True) -> Placement:

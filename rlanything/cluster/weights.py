@@ -1,8 +1,8 @@
 """Weights on their way from learner rank 0 to every replica: buckets in Ray's shared-memory object store.
 
 A node reads a bucket from its own shared memory, and fetches it once where the learner is on another. The learner
-gathers one tensor at a time, so never the whole model is on one device. Where they are broadcast as well
-(`rlanything.broadcast`), the buckets are for replicas that miss it.
+gathers one tensor at a time, so never the whole model is on one device. Where they go straight to the engines as well
+(`rlanything.transfer`), the buckets are for replicas that miss them.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ import logging
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import ray
 import torch
 from torch import Tensor
 
-from rlanything.broadcast import Expected, Line
 from rlanything.checksum import Digest
+from rlanything.transfer import Expected, Sender
 
 BUCKET_BYTES = 1 << 28  # large enough that a bucket's round trip does not count
 
@@ -32,7 +33,7 @@ class StagedWeights:
     """(Hugging Face name, tensor) of every weight, as often as it is iterated, on any node.
 
     `checksum` is of the tensors as the learner gathered them (`rlanything.checksum`), `expected` what they are, `sent`
-    whether all of them were broadcast too.
+    whether this rank sent all that it had to send straight to engines too.
     """
 
     buckets: list[ray.ObjectRef]
@@ -49,19 +50,26 @@ class StagedWeights:
                     yield name, torch.from_numpy(data).view(getattr(torch, dtype)).view(shape)
 
 
-def stage(weights: Iterable[tuple[str, Tensor]], keep: bool = True, line: Line | None = None) -> StagedWeights:
-    """Copy the weights into the object store, and broadcast them where there is a line. With `keep` false they are only
+def stage(weights: Iterable[tuple[str, Tensor]], keep: bool = True, sender: Sender | None = None) -> StagedWeights:
+    """Copy the weights into the object store, and send them on the way. With `keep` false they are sent alone, or just
     gathered: what the ranks other than 0 do, where ZeRO-3 wants all of them to take part."""
+
+    def straight(*weight: Any) -> None:
+        nonlocal sender
+        if sender is not None:
+            try:
+                sender.send(*weight) if weight else sender.finish()
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError as error:  # who took them will find them in the store
+                logger.warning("weights did not reach all engines: %s", error)
+                sender = None
+
     references, bucket, size, digest, expected = [], [], 0, None, []
     for name, tensor in weights:
+        straight(name, tensor.detach())
         if not keep:
             continue
-        if line is not None:
-            try:
-                line.broadcast(tensor.detach().contiguous())
-            except RuntimeError as error:  # the others will find these in the store
-                logger.warning("the broadcast of weights broke at %s: %s", name, error)
-                line = None
         data = tensor.detach().cpu().contiguous()
         expected.append((name, tuple(data.shape), str(data.dtype).removeprefix("torch.")))
         digest = digest or Digest(data.dtype)
@@ -73,7 +81,8 @@ def stage(weights: Iterable[tuple[str, Tensor]], keep: bool = True, line: Line |
             bucket, size = [], 0
     if bucket:
         references.append(ray.put(bucket))
-    return StagedWeights(references, digest.hexdigest() if digest else "", tuple(expected), line is not None)
+    straight()
+    return StagedWeights(references, digest.hexdigest() if digest else "", tuple(expected), sender is not None)
 
 
 def _bytes(data: Tensor) -> np.ndarray:

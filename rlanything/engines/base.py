@@ -104,8 +104,8 @@ class Engine(Protocol):
         """Release what the engine can release (KV cache) while learners work."""
         ...
 
-    def wake(self) -> None:
-        """Take it back before the next request."""
+    def wake(self, cache: bool = True) -> None:
+        """Take it back before the next request; with `cache` false only what new weights need."""
         ...
 
     def stats(self) -> EngineStats:

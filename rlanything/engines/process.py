@@ -110,9 +110,9 @@ class ProcessEngine:
         """See `Engine.sleep`."""
         self._call("sleep")
 
-    def wake(self) -> None:
+    def wake(self, cache: bool = True) -> None:
         """See `Engine.wake`."""
-        self._call("wake")
+        self._call("wake", cache)
 
     def stats(self) -> EngineStats:
         """Counters since the start."""

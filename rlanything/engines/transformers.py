@@ -141,9 +141,9 @@ class TransformersEngine:
         self._scheduler.pool.clear()
         self._cache = None
 
-    def wake(self) -> None:
-        """Allocate the KV cache again."""
-        if self._cache is None:
+    def wake(self, cache: bool = True) -> None:
+        """Allocate the KV cache again; weights never sleep."""
+        if cache and self._cache is None:
             self._cache = BlockCache(*self._cache_shape, self.dtype)
 
     def stats(self) -> EngineStats:

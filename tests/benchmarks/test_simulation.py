@@ -9,6 +9,7 @@ from zlib import crc32
 
 import pytest
 from simulation import (
+    MODELS,
     Clock,
     Costs,
     Hardware,
@@ -199,16 +200,17 @@ def test_every_token_that_was_drawn_is_decoded():
 
 def test_a_lone_accelerator_takes_rollouts_and_then_updates():
     config = config_of(adaptation__enabled=False, cluster__placement="colocated")
-    load, hardware = Workload(turns=4.0), replace(Hardware(), load_bytes_s=float("inf"))
+    load, hardware = Workload(turns=4.0), Hardware()
     episodes = draw_episodes(load, config, 16)
     step = simulate(config, episodes, load, hardware, FREE)
+    sync = sum(4 * 2 * MODELS[role][0] for role in ("policy", "reward")) / hardware.hbm
     packed = {
         "policy": load.policy_share * sum(e[-1].prompt + e[-1].response for e in episodes),
         "reward": load.reward_share * sum(e[-1].judge_prompt + sum(sum(t.judged) for t in e) for e in episodes),
     }
     updates = sum(update_s(role, tokens, 1, config, hardware)[0] for role, tokens in packed.items())
-    assert step.seconds(0) == pytest.approx(step.rollout_s + updates)
-    assert step.seconds(1) == pytest.approx(max(step.rollout_s, updates))
+    assert step.seconds(0) == pytest.approx(step.rollout_s + updates + sync)
+    assert step.seconds(1) == pytest.approx(max(step.rollout_s, updates) + sync)
 
 
 def test_ranks_without_a_micro_batch_of_their_own_do_not_help():

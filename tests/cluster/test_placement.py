@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlanything.cluster.placement import Slot, place
+from rlanything.cluster.placement import Route, Slot, place, route
 from rlanything.config import Config, ConfigError
 from rlanything.rules import needs_cluster
 
@@ -67,6 +67,45 @@ def test_processes_are_dealt_to_the_nodes_of_a_cluster_without_accelerators():
 def test_an_evaluation_has_no_learners():
     assert place(config(3, 0), ("policy",), learns=False).learners == []
     assert place(config(1, 2, (2, 1, 1)), ("policy",), learns=False).learners == []
+
+
+def test_each_worker_has_the_learner_rank_on_its_accelerator_to_take_weights_from():
+    made = config(2, 4, (3, 1, 1))
+    made.engine.reward.tensor_parallel_size = 2
+    placement = place(made, ROLES)
+    assert placement.engines["reward"] == [Slot(1, (0, 1))]
+    assert route(made, placement, "policy") == Route("ipc", (0, 1, 2))
+    assert route(made, placement, "reward") == Route("ipc", (4, 5))
+    made.cluster.num_learner = 4
+    placement = place(made, ROLES)
+    assert route(made, placement, "policy") == Route("ipc", (0, 1, 2))
+    assert route(made, placement, "reward") == Route("store"), "its accelerators have no learner"
+    made.training.policy.lora_rank = 8
+    assert route(made, placement, "policy") == Route("store")
+
+
+def test_workers_without_accelerators_share_the_ranks_of_their_node():
+    made = config(1, 0, (3, 1, 1), num_learner=2, weight_transfer="ipc")
+    made.engine.reward.tensor_parallel_size = 2
+    placement = place(made, ROLES)
+    assert route(made, placement, "policy") == Route("ipc", (0, 1, 0))
+    assert route(made, placement, "reward") == Route("ipc", (0, 1))
+    made.cluster.weight_transfer = "auto"
+    assert route(made, placement, "policy") == Route("store")
+    made = config(3, 0, (2, 1, 1), num_learner=2, weight_transfer="ipc")
+    placement = place(made, ROLES)
+    with pytest.raises(ConfigError, match="weight_transfer=ipc: a worker of the reward engine has no learner rank"):
+        route(made, placement, "reward")
+
+
+def test_engines_with_accelerators_of_their_own_are_sent_a_broadcast():
+    made = config(1, 8, (3, 2, 1), placement="split")
+    assert route(made, place(made, ROLES), "policy") == Route("broadcast")
+    made.cluster.weight_transfer = "store"
+    assert route(made, place(made, ROLES), "policy") == Route("store")
+    made.cluster.weight_transfer = "ipc"
+    with pytest.raises(ConfigError, match="use placement=colocated with cluster.num_learner=0"):
+        route(made, place(made, ROLES), "policy")
 
 
 @pytest.mark.parametrize(

@@ -244,27 +244,6 @@ def test_two_engines_share_the_process_and_closing_one_keeps_the_other_and_torch
     assert "Initializing a V1 LLM engine" in log.read_text()
 
 
-def test_weights_come_out_of_shared_memory_as_they_went_in_also_after_it_was_closed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    from rlanything.engines.vllm import weights
-
-    given = [
-        ("a", torch.randn(3, 5).to(torch.bfloat16)),
-        ("b", torch.randn(7)),
-        ("scalar", torch.tensor(2.5)),
-        ("c", torch.randn(300, 100).t()),  # larger than a piece, and not contiguous
-        ("d", torch.arange(9)),
-    ]
-    monkeypatch.setattr(weights, "SHARED_BYTES", 1 << 10)
-    pieces = [list(weights.mapped(update["path"], update["expected"])) for update in weights.shared(given)]
-    assert [len(piece) for piece in pieces] == [3, 1, 1]
-    taken = [named for piece in pieces for named in piece]
-    assert [name for name, _ in taken] == [name for name, _ in given]
-    for (_, ours), (_, theirs) in zip(given, taken, strict=True):
-        assert ours.dtype == theirs.dtype and torch.equal(ours, theirs)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_model_that_vllm_cannot_start_names_the_log_and_leaves_no_thread(kind: str, tmp_path: Path) -> None:
     before = threading.active_count()

@@ -35,7 +35,7 @@ from vllm.distributed.device_communicators import shm_broadcast  # noqa: E402
 from vllm.distributed.device_communicators.cpu_communicator import CpuCommunicator  # noqa: E402
 from vllm.platforms import current_platform  # noqa: E402
 
-from rlanything.engines import unnamed_memory  # noqa: E402
+from rlanything import unnamed_memory  # noqa: E402
 
 if current_platform.is_cpu():
     # Inductor would spend 18 s in a C++ compiler on a logprob's rank. Before vLLM's sampler is imported.

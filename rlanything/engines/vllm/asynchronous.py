@@ -114,15 +114,11 @@ class AsyncVLLM(VLLMEngine):
         if self._requests:
             self._watchdog.beat()
 
-    def sleep(self) -> None:
-        """Move weights to the host and free the KV cache; nothing where it was not made to sleep."""
-        if self._sleeps:
-            self._wait(self._live().sleep(level=1))
+    def _give_back(self) -> None:
+        self._wait(self._live().sleep(level=1))
 
-    def wake(self) -> None:
-        """Undo `sleep`."""
-        if self._sleeps:
-            self._wait(self._live().wake_up())
+    def _take_back(self, tags: list[str]) -> None:
+        self._wait(self._live().wake_up(tags))
 
     def stats(self) -> EngineStats:
         """See `VLLMEngine.stats`. With tensor parallelism its memory is without that of the process that schedules."""

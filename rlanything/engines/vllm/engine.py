@@ -18,7 +18,6 @@ from vllm.engine.arg_utils import EngineArgs
 from vllm.platforms import current_platform
 from vllm.sampling_params import RequestOutputKind
 
-from rlanything.broadcast import IncomingWeights, Meeting
 from rlanything.config import EngineConfig
 from rlanything.engines.admission import Admission
 from rlanything.engines.base import Completion, EngineDead, EngineError, EngineStats, SamplingParams
@@ -27,8 +26,10 @@ from rlanything.engines.sampling import mix
 from rlanything.engines.vllm import LOG_FORMAT, LOGGER, weights
 from rlanything.engines.watchdog import Watchdog
 from rlanything.precision import torch_dtype
+from rlanything.transfer import IncomingWeights, Meeting
 
 GIB = 2**30
+WEIGHTS, KV_CACHE = "weights", "kv_cache"  # vLLM's names in sleep mode
 CPU_BLOCK_SIZE = 32  # tokens; vLLM's default on a CPU, 128, would recompute up to 127 cached tokens a turn
 CPU_STEP_TOKENS = 4096  # tokens of one forward pass
 
@@ -52,6 +53,7 @@ class VLLMEngine(ABC):
         sleeps: bool = False,
     ) -> None:
         self._sleeps = sleeps and not current_platform.is_cpu()  # a CPU's cannot
+        self._asleep: list[str] = []  # of what vLLM has in the accelerator's memory
         self.max_model_len = config.max_model_len
         self.version = 0
         self.dtype = torch_dtype(config.dtype, not current_platform.is_cpu())
@@ -158,7 +160,7 @@ class VLLMEngine(ABC):
     def _transfer(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> str:
         """The checksum of what all workers now have."""
         if isinstance(tensors, IncomingWeights) and tensors.meeting != self._meeting:
-            self._rpc("init_weight_transfer_engine", weights.rendezvous(tensors))
+            self._rpc("init_weight_transfer_engine", weights.rendezvous(tensors.meeting, tensors.first_worker))
             self._meeting = tensors.meeting
         self._rpc("start_weight_update")
         for update in self._updates(tensors):
@@ -172,7 +174,19 @@ class VLLMEngine(ABC):
 
     def _updates(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterable[dict[str, Any]]:
         """vLLM's `update_info`s that bring them to the workers."""
-        return [{"expected": tensors.expected}] if isinstance(tensors, IncomingWeights) else weights.shared(tensors)
+        return [{"expected": tensors.expected}] if isinstance(tensors, IncomingWeights) else weights.updates(tensors)
+
+    def sleep(self) -> None:
+        """Move weights to the host and free the KV cache; nothing where it was not made to sleep."""
+        if self._sleeps and not self._asleep:
+            self._give_back()
+            self._asleep = [WEIGHTS, KV_CACHE]
+
+    def wake(self, cache: bool = True) -> None:
+        """Undo `sleep`, for the weights alone where `cache` is false."""
+        if tags := [tag for tag in self._asleep if cache or tag == WEIGHTS]:
+            self._take_back(tags)
+            self._asleep = [tag for tag in self._asleep if tag not in tags]
 
     def checksum(self) -> str:
         """See `rlanything.checksum` and `WeightReceiver` for what is compared."""
@@ -201,6 +215,14 @@ class VLLMEngine(ABC):
     @abstractmethod
     def _rpc(self, method: str, *args: Any) -> list[Any]:
         """What a method returns on every worker."""
+
+    @abstractmethod
+    def _give_back(self) -> None:
+        """All of the accelerator's memory that vLLM's sleep mode can."""
+
+    @abstractmethod
+    def _take_back(self, tags: list[str]) -> None:
+        """What `_give_back` gave, as vLLM calls its parts. A part that is there must not be taken again."""
 
     @abstractmethod
     def _reset_caches(self) -> None:

@@ -14,10 +14,10 @@ from vllm.config import VllmConfig
 from vllm.engine.arg_utils import EngineArgs
 from vllm.v1.engine.llm_engine import LLMEngine
 
-from rlanything.broadcast import IncomingWeights
 from rlanything.engines.base import Completion, EngineDead, EngineError
 from rlanything.engines.pump import Pump
 from rlanything.engines.vllm.engine import VLLMEngine
+from rlanything.transfer import IncomingWeights
 
 
 class InProcessVLLM(VLLMEngine):
@@ -52,15 +52,11 @@ class InProcessVLLM(VLLMEngine):
             return [{"weights": tensors}]
         return super()._updates(tensors)
 
-    def sleep(self) -> None:
-        """Move weights to the host and free the KV cache; nothing where it was not made to sleep."""
-        if self._sleeps:
-            self._live().sleep(level=1)
+    def _give_back(self) -> None:
+        self._live().sleep(level=1)
 
-    def wake(self) -> None:
-        """Undo `sleep`."""
-        if self._sleeps:
-            self._live().wake_up()
+    def _take_back(self, tags: list[str]) -> None:
+        self._live().wake_up(tags)
 
     def close(self) -> None:
         """Fail what is under way, stop vLLM and its worker processes, close the log."""

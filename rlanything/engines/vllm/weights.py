@@ -1,8 +1,8 @@
 """New weights for vLLM's workers, through vLLM's weight-transfer API, in which this is a backend of its own.
 
 vLLM's backends carry weights over NCCL or CUDA IPC alone, and without a limit on how long they wait. This one takes
-them from whoever has them: from the learner's broadcast (`rlanything.broadcast`: NCCL between accelerators, gloo
-between CPUs), from memory that a process of this machine shares, or as tensors of this very process.
+them from whoever has them: straight from learner ranks (`rlanything.transfer`: NCCL or CUDA IPC between accelerators,
+gloo or shared memory between CPUs), from memory of this machine, or as tensors of this very process.
 Source: docs.vllm.ai, "Weight transfer" and "Layerwise reload".
 """
 
@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from vllm.config.weight_transfer import WeightTransferConfig
@@ -26,30 +25,33 @@ from vllm.distributed.weight_transfer.base import (
 from vllm.model_executor.model_loader import get_model_loader
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
-from rlanything.broadcast import Expected, IncomingWeights, Line, Meeting
 from rlanything.checksum import Digest, checksum
 from rlanything.engines.base import peak_memory_gb
-from rlanything.engines.unnamed_memory import SharedMemory
 from rlanything.engines.vllm.orphans import end_with_parent
 from rlanything.lora import LORA_A, LORA_B, merged
+from rlanything.transfer import Expected, Meeting, Receiver
+from rlanything.transfer.broadcast import Broadcast
+from rlanything.transfer.ipc import Neighbours
+from rlanything.transfer.pieces import packed, unpacked
 
 BACKEND = "rlanything"
-SHARED_BYTES = 1 << 28  # of one piece of shared memory: few round trips, and a second one fits beside it
-ALIGNMENT = 64  # bytes, more than any dtype wants
+MEETINGS = {meeting.__name__: meeting for meeting in (Broadcast, Neighbours)}
 
 
 @dataclass
 class Rendezvous(WeightTransferInitInfo):
-    """Where an engine's workers meet the learner (`broadcast.Meeting`), the first of them as `first_rank`."""
+    """Where an engine's workers meet the learner, and the number of the first of them: `transfer.IncomingWeights` in
+    plain values, which vLLM carries to any process."""
 
+    kind: str
     meeting: dict[str, Any]
-    first_rank: int
+    first_worker: int
 
 
 @dataclass
 class Update(WeightTransferUpdateInfo):
     """Some of the weights, or all of them: `weights` themselves for a worker of this process, else what is `expected`,
-    in memory that another one shares at `path`, or by broadcast where there is none."""
+    in memory that another one shares at `path`, or from the learner where there is none."""
 
     weights: Iterable[tuple[str, Tensor]] | None = None
     expected: Expected = ()
@@ -65,7 +67,7 @@ class WeightReceiver(WeightTransferEngine[Rendezvous, Update]):
 
     init_info_cls = Rendezvous
     update_info_cls = Update
-    _line: Line | None = None
+    _receiver: Receiver | None = None
     _checksum = ""
 
     def __init__(self, *args: Any) -> None:
@@ -76,7 +78,8 @@ class WeightReceiver(WeightTransferEngine[Rendezvous, Update]):
     def init_transfer_engine(self, init_info: Rendezvous) -> None:
         """Meet the learner; raises RuntimeError (torch's own) where it does not come."""
         self.shutdown()
-        self._line = Line(Meeting(**init_info.meeting), init_info.first_rank + self.parallel_config.rank)
+        meeting = MEETINGS[init_info.kind](**init_info.meeting)
+        self._receiver = meeting.receiver(init_info.first_worker + self.parallel_config.rank)
 
     def start_weight_update(self) -> None:
         """See `WeightTransferEngine`."""
@@ -100,7 +103,7 @@ class WeightReceiver(WeightTransferEngine[Rendezvous, Update]):
 
     def shutdown(self) -> None:
         """Hang up."""
-        self._line = None
+        self._receiver = None
 
     def checksum(self) -> str:
         """Digest of what came last (`rlanything.checksum`), else of the model's files, read once more."""
@@ -111,9 +114,9 @@ class WeightReceiver(WeightTransferEngine[Rendezvous, Update]):
         if update.weights is not None:
             return update.weights
         if update.path:
-            return mapped(update.path, update.expected)
-        assert self._line is not None, "nobody to meet was named"
-        return self._line.receive(update.expected, self.device)
+            return unpacked(update.path, update.expected, self.device)
+        assert self._receiver is not None, "nobody to meet was named"
+        return self._receiver.receive(update.expected, self.device)
 
     def _digested(self, tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
         for name, tensor in tensors:
@@ -157,54 +160,13 @@ class WorkerExtension:
         return peak_memory_gb()
 
 
-def rendezvous(weights: IncomingWeights) -> dict[str, Any]:
-    """vLLM's `init_info` for them: plain values, which travel to any process."""
-    return asdict(Rendezvous(asdict(weights.meeting), weights.first_rank))
+def rendezvous(meeting: Meeting, first_worker: int) -> dict[str, Any]:
+    """vLLM's `init_info` for it."""
+    assert isinstance(meeting, Broadcast | Neighbours)
+    return asdict(Rendezvous(type(meeting).__name__, asdict(meeting), first_worker))
 
 
-def shared(weights: Iterable[tuple[str, Tensor]]) -> Iterator[dict[str, Any]]:
-    """vLLM's `update_info` for weights in shared memory, piece by piece. A piece is there until the next one is asked
-    for, and whoever has mapped it keeps it longer."""
-    piece: list[tuple[str, Tensor]] = []
-    for name, tensor in weights:
-        if piece and sum(t.nbytes for _, t in piece) + tensor.nbytes > SHARED_BYTES:
-            yield from _share(piece)
-            piece = []
-        piece.append((name, tensor.detach().cpu().contiguous()))
-    if piece:
-        yield from _share(piece)
-
-
-def _share(piece: list[tuple[str, Tensor]]) -> Iterator[dict[str, Any]]:
-    expected = tuple((name, tuple(t.shape), str(t.dtype).removeprefix("torch.")) for name, t in piece)
-    *offsets, size = _offsets([t.nbytes for _, t in piece])
-    memory = SharedMemory(create=True, size=size)
-    try:
-        assert memory.buf is not None
-        for (_, tensor), offset in zip(piece, offsets, strict=True):
-            memory.buf[offset : offset + tensor.nbytes] = tensor.view(-1).view(torch.uint8).numpy().data
-        yield {"expected": expected, "path": memory.name}
-    finally:
-        memory.close()
-
-
-def mapped(path: str, expected: Expected) -> Iterator[tuple[str, Tensor]]:
-    """The weights that another process shares at `path`; they keep its memory."""
-    memory = SharedMemory(path)
-    try:
-        # Not torch.frombuffer: it would not keep the memory mapped.
-        data = torch.from_numpy(np.frombuffer(memory.map, dtype=np.uint8))
-    finally:
-        memory.close()
-    shapes = [(name, shape, getattr(torch, dtype)) for name, shape, dtype in expected]
-    sizes = [torch.Size(shape).numel() * dtype.itemsize for _, shape, dtype in shapes]
-    for (name, shape, dtype), size, offset in zip(shapes, sizes, _offsets(sizes), strict=False):
-        yield name, data[offset : offset + size].view(dtype).view(tuple(shape))
-
-
-def _offsets(sizes: list[int]) -> list[int]:
-    """Where each of `sizes` begins, and where the last one ends [bytes]."""
-    offsets = [0]
-    for size in sizes:
-        offsets.append(-(-(offsets[-1] + size) // ALIGNMENT) * ALIGNMENT)
-    return offsets
+def updates(weights: Iterable[tuple[str, Tensor]]) -> Iterator[dict[str, Any]]:
+    """vLLM's `update_info` for weights of this process, which the workers find in memory of this machine."""
+    for piece in packed(weights):
+        yield {"expected": piece.expected, "path": piece.place()}

@@ -9,51 +9,61 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributed import BroadcastOptions, TCPStore
 
-TIMEOUT = timedelta(minutes=5)  # for all to meet, and for one tensor: the learner's gathering of it is in that
-
-Expected = tuple[tuple[str, tuple[int, ...], str], ...]  # name, shape and dtype ("bfloat16") of every weight, in order
+from rlanything.transfer import TIMEOUT, Expected, Nobody, Sender
 
 
 @dataclass(frozen=True)
-class Meeting:
-    """Where `size` processes meet: the learner is rank 0 and listens at the port. `nccl`, else gloo."""
+class Broadcast:
+    """A `Meeting` of `size` processes: learner rank 0 is the first and listens at the port. `nccl`, else gloo."""
 
     host: str
     port: int
     size: int
     nccl: bool
 
+    def sender(self, rank: int) -> Sender:
+        """See `Meeting.sender`."""
+        return Nobody() if rank else Line(self, 0)
+
+    def receiver(self, worker: int) -> Line:
+        """See `Meeting.receiver`."""
+        return Line(self, 1 + worker)
+
 
 class Line:
-    """A process's end of the connection. Raises RuntimeError (torch's own) where another end is lost."""
+    """A process's end of the connection, as `Sender` or `Receiver`. Its RuntimeErrors are torch's own."""
 
-    def __init__(self, meeting: Meeting, rank: int) -> None:
-        self.meeting = meeting
+    def __init__(self, meeting: Broadcast, rank: int) -> None:
         store = TCPStore(meeting.host, meeting.port, meeting.size, is_master=rank == 0, timeout=TIMEOUT)
         self._group = _group(store, meeting, rank)
         self._options = BroadcastOptions()
         self._options.rootRank = 0
 
-    def broadcast(self, tensor: Tensor) -> None:
-        """Rank 0's tensor into everyone's: contiguous ones, of one shape and dtype, on this process's device."""
-        self._group.broadcast([tensor], self._options).wait()
+    def send(self, name: str, tensor: Tensor) -> None:
+        """See `Sender.send`; the tensor is on this process's device."""
+        self._broadcast(tensor.contiguous())
+
+    def finish(self) -> None:
+        """Nothing: whoever lacks a tensor has said so."""
 
     def receive(self, expected: Expected, device: torch.device) -> Iterator[tuple[str, Tensor]]:
-        """(Hugging Face name, tensor) of what rank 0 broadcasts, as they come."""
+        """See `Receiver.receive`."""
         for name, shape, dtype in expected:
             tensor = torch.empty(tuple(shape), dtype=getattr(torch, dtype), device=device)
-            self.broadcast(tensor)
+            self._broadcast(tensor)
             yield name, tensor
 
+    def _broadcast(self, tensor: Tensor) -> None:
+        self._group.broadcast([tensor], self._options).wait()
 
-def _group(store: TCPStore, meeting: Meeting, rank: int) -> Any:
+
+def _group(store: TCPStore, meeting: Broadcast, rank: int) -> Any:
     # Made by hand: the default group of a learner is that of its ranks, an engine's that of its workers.
     if meeting.nccl:
         from torch.distributed import ProcessGroupNCCL
@@ -69,29 +79,3 @@ def _group(store: TCPStore, meeting: Meeting, rank: int) -> Any:
     from torch.distributed import ProcessGroupGloo
 
     return ProcessGroupGloo(store, rank, meeting.size, TIMEOUT)
-
-
-@dataclass(frozen=True)
-class IncomingWeights:
-    """What a replica is told: where to meet, as which rank its first worker, and what will come.
-
-    Every worker of an engine takes all weights. Iterated, it is the one worker of an engine on a CPU.
-    """
-
-    meeting: Meeting
-    first_rank: int
-    expected: Expected
-
-    def __iter__(self) -> Iterator[tuple[str, Tensor]]:
-        return _line(self.meeting, self.first_rank).receive(self.expected, torch.device("cpu"))
-
-
-_lines: dict[int, Line] = {}
-
-
-def _line(meeting: Meeting, rank: int) -> Line:
-    """This process's line, kept from step to step."""
-    if rank not in _lines or _lines[rank].meeting != meeting:
-        _lines.clear()
-        _lines[rank] = Line(meeting, rank)
-    return _lines[rank]
