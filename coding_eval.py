@@ -11,7 +11,7 @@ from rlanything.load import load_config
 
 def main() -> None:
     """Configuration first: a mistyped key should not wait for what takes seconds to import."""
-    config = load_config(sys.argv[1:], learns=False)
+    config = load_config(sys.argv[1:], "coding", learns=False)
     from rlanything.benchmark import benchmark
 
     benchmark(config)

@@ -17,11 +17,14 @@ from rlanything.rules import validate
 Schema = TypeVar("Schema")
 
 
-def load_config(argv: list[str], learns: bool = True) -> Config:
-    """The validated configuration of a command line; `learns` is false for an evaluation. Raises ConfigError as
-    `load_as` does."""
+def load_config(argv: list[str], domain: str = "", learns: bool = True) -> Config:
+    """The validated configuration of a command line, of `domain` where that is given; `learns` is false for an
+    evaluation. Raises ConfigError as `load_as` does."""
     config = load_as(Config, argv)
     validate(config, learns)
+    if domain and config.dataset.domain != domain:
+        script = f"{config.dataset.domain}_{'rl' if learns else 'eval'}.py"
+        raise ConfigError(f"dataset.domain: found {config.dataset.domain}, expected {domain}; run {script} for it")
     return config
 
 

@@ -29,6 +29,12 @@ def test_every_shipped_yaml_loads(file):
         load_config([f"config={file}"], learns="eval" not in file.stem)
 
 
+def test_a_configuration_of_the_other_domain_names_the_script_for_it():
+    for script, learns in (("coding_rl", True), ("coding_eval", False)):
+        with pytest.raises(ConfigError, match=f"dataset.domain: found coding, expected alfworld; run {script}.py"):
+            load_config([f"config={ROOT}/configs/{script}.yaml"], "alfworld", learns)
+
+
 @pytest.mark.parametrize("name", ["alfworld_eval", "coding_eval"])
 def test_an_evaluation_spreads_over_nodes_without_a_word_of_learners(name):
     words = ["experiment.num_node=2", "experiment.num_device=8", "engine.policy.num_replica=12"]
