@@ -1,13 +1,13 @@
 """How well an update uses its hardware: the learner against a plain transformers + torch loop on the same samples.
 
     python benchmarks/train_mfu.py                              # tiny, on this machine's CPU
-    python benchmarks/train_mfu.py --shape 7b --tokens 4096 16384 --layers 8 --checkpointing    # one H100/H200
+    python benchmarks/train_mfu.py --shape 7b --layers 6 --tokens 4096 16384 --prompts 64 --compile    # one H100/H200
 
 Samples are judgements: `--share` answers to one prompt, as a reward model is trained on. The learner packs them as
 token trees (FlexAttention on a GPU) and takes logits where the loss needs them, in chunks; the plain loop pads them
 into rows, longest beside longest, and takes all logits. Both have float32 weights, autocast, AdamW, and the same budget
 of tokens a micro-batch. Random weights. A 7B model's float32 weights, gradients and moments do not fit one device of
-80 GB: --layers takes fewer of its layers.
+80 GB: --layers takes fewer of its layers. A time is a whole update's, from samples to the optimizer's step.
 
 MFU: the FLOPs that the tree needs (6 a parameter and token, 12 a width and visible pair; no recomputation counts) per
 second, of the peak: of the data sheet for H100 and H200, else that of a large matrix product measured here. The order
@@ -21,6 +21,7 @@ import os
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +41,8 @@ SHAPES = {
         hidden_size=3584, intermediate_size=18944, num_attention_heads=28, num_key_value_heads=4, vocab_size=152064
     ),
 }
-PEAK = {"H100": 989e12, "H200": 989e12}  # bf16 dense [FLOP/s] (data sheets, SXM)
+# bf16 dense [FLOP/s], by the data sheets; the first that is in a device's name counts, and without a word it is an SXM.
+PEAK = {"H100 PCIe": 756e12, "H100 NVL": 835e12, "H200 NVL": 835e12, "H100": 989e12, "H200": 989e12}
 
 
 def judgements(num: int, share: int, prompt: tuple[int, int], vocab: int) -> list[Sample]:
@@ -142,7 +144,9 @@ def main() -> None:
         "--prompts", type=int, default=8, help="of 1 to 2 thousand tokens, or a sixth of --tokens if less"
     )
     parser.add_argument("--share", type=int, default=3, help="answers to a prompt")
-    parser.add_argument("--checkpointing", action="store_true")
+    parser.add_argument("--checkpointing", action="store_true", help="costs a third more, which MFU does not count")
+    parser.add_argument("--compile", action="store_true", help="the learner's layers")
+    parser.add_argument("--updates", type=int, default=2, help="that are timed together")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeat", type=int, default=3)
     args = parser.parse_args()
@@ -180,29 +184,38 @@ def compare(
         importance_cap=0.0,
         micro_batch_tokens=tokens,
         gradient_checkpointing=args.checkpointing,
+        compile=args.compile,
     )
     seconds: dict[str, list[float]] = {"learner": [], "plain": []}
     losses = {}
     for _ in range(args.repeat):
         learner = Learner(ModelConfig(folder), config, total_update=0)
         losses["learner"] = learner.update(samples)["loss"]  # compiles
-        seconds["learner"].append(learner.update(samples)["train_s"])
+        seconds["learner"].append(timed(lambda made=learner: made.update(samples), args.updates, device))
         learner.close()
-        del learner
-        torch.cuda.empty_cache()
         plain = Plain(folder, config, device, dtype)
         losses["plain"] = plain.update(samples)
-        started = time.perf_counter()
-        plain.update(samples)
-        seconds["plain"].append(time.perf_counter() - started)
+        seconds["plain"].append(timed(lambda made=plain: made.update(samples), args.updates, device))
         del plain
-        torch.cuda.empty_cache()
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
     flops = needed_flops(samples, tokens, shape)
     medians = {name: statistics.median(found) for name, found in seconds.items()}
     print(f"{tokens} tokens a micro-batch, {len(samples)} samples, {sum(len(s.ids) for s in samples)} tokens:")
     for name, median in medians.items():
         print(f"  {name:8} {median:7.3f} s an update, MFU {flops / median / peak:.1%}, loss {losses[name]:.5f}")
     print(f"  plain / learner: {medians['plain'] / medians['learner']:.2f}")
+
+
+def timed(update: Callable[[], object], num: int, device: torch.device) -> float:
+    """Seconds of one of `num` updates, each done to its end."""
+    wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    wait()
+    started = time.perf_counter()
+    for _ in range(num):
+        update()
+    wait()
+    return (time.perf_counter() - started) / num
 
 
 def save_tokenizer(folder: str) -> None:

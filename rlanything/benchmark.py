@@ -33,7 +33,7 @@ def benchmark(config: Config) -> None:
     if config.dry_run:
         _print_plan(config, progress)
         return
-    use_devices(config)
+    use_devices(config, _roles(config))
     folder = RunFolder(config)
     if folder.rollouts(1).parent.exists():
         raise RunError(

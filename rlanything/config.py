@@ -168,6 +168,7 @@ class LearnerConfig:
     zero_stage: int = 0  # DeepSpeed ZeRO 0-3
     offload: bool = False  # optimizer state to the host
     gradient_checkpointing: bool = False
+    compile: bool = False  # torch.compile of every layer: for GPUs, where it spares memory traffic; ZeRO 0-2
     lora_rank: int = 0  # rank of the adapters that train in the weights' stead (LoRA); 0: the weights train
     lora_alpha: float = 32.0  # the adapters count lora_alpha / lora_rank times
 

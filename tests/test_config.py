@@ -88,6 +88,7 @@ def test_an_evaluation_spreads_over_nodes_without_a_word_of_learners(name):
         ("adaptation.alpha_low=0.9", "alpha_low"),
         ("engine.policy.max_model_len=100", "engine.policy.max_model_len: found 100, expected more than"),
         ("training.policy.offload=true", "training.policy.offload=true with zero_stage=0: DeepSpeed holds"),
+        ("training.policy.zero_stage=3 training.policy.compile=true", "training.policy.compile=true with zero_stage=3"),
         ("training.policy.zero_stage=7", "training.policy.zero_stage: found 7"),
         ("rollout.max_staleness=1", "rollout.max_staleness=1: one process cannot make tokens while it learns"),
         (

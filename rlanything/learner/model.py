@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from rlanything.config import ModelConfig
 from rlanything.errors import LearnerError
@@ -20,7 +21,7 @@ from rlanything.learner.packing import MicroBatch
 
 HEAD_CHUNK_ELEMENTS = 1 << 23  # logits alive at once: 32 MiB in float32
 GPU_CHUNKS = 16  # times as many on a GPU, which small products leave idle
-FLEX_COMPILES = 64  # of FlexAttention: each model, shape and kind of pass has its own
+COMPILES = 64  # of FlexAttention, or of a layer: each model, shape and kind of pass has its own
 SCALINGS = ("logits_scaling", "logit_scale", "final_logit_softcapping")  # of logits, which `_head` does not apply
 
 
@@ -53,9 +54,8 @@ class TreeModel(nn.Module):
         partitioned: bool = False,
     ) -> None:
         super().__init__()
-        if device.type == "cuda":
-            # Beyond torch's limit FlexAttention runs uncompiled, and holds the scores of all pairs.
-            torch._dynamo.config.recompile_limit = FLEX_COMPILES
+        # Beyond torch's limit what is compiled runs uncompiled: FlexAttention then holds the scores of all pairs.
+        torch._dynamo.config.recompile_limit = COMPILES
         self.lm = AutoModelForCausalLM.from_pretrained(
             config.path,
             dtype=dtype if frozen else torch.float32,
@@ -69,6 +69,12 @@ class TreeModel(nn.Module):
         self.keeps_casts = not partitioned
         # The head is called once a pass, however many chunks a rank's entries make: ranks gather it equally often.
         self.lm.lm_head.forward = self._entries
+
+    def compile_layers(self) -> None:
+        """Have torch.compile make each layer's passes over memory few, when it is first called."""
+        for module in self.lm.modules():
+            if isinstance(module, GradientCheckpointingLayer):
+                module.compile()
 
     @property
     def pairs_per_token(self) -> float:

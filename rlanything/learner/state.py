@@ -114,7 +114,8 @@ class ShardedState:
             held = self.zero.single_partition_of_fp32_groups
         for flat in held:
             moments = {kind: torch.zeros_like(flat.data) for kind in KINDS[1:]}
-            self.adam.state[flat] = {"step": torch.tensor(float(num_updates)), **moments}
+            where = flat.device if self.adam.defaults["fused"] else "cpu"
+            self.adam.state[flat] = {"step": torch.tensor(float(num_updates), device=where), **moments}
 
     def _write(self, folder: Path, pieces: dict[str, Tensor], number: int) -> None:
         metadata = {CHECKSUM: checksum(pieces.items(), torch.float32)}

@@ -60,8 +60,8 @@ def test_accelerators_of_a_cluster_stay_visible_until_ray_has_counted_them(monke
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     config = Config()
     config.experiment.num_device = 2
-    use_devices(config)
+    use_devices(config, [])
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "0,1"
     config.experiment.num_device = 0
-    use_devices(config)
+    use_devices(config, ["policy"])
     assert os.environ["CUDA_VISIBLE_DEVICES"] == ""

@@ -6,8 +6,9 @@ import contextlib
 import logging
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ GIB = 2**30
 WEIGHTS, KV_CACHE = "weights", "kv_cache"  # vLLM's names in sleep mode
 CPU_BLOCK_SIZE = 32  # tokens; vLLM's default on a CPU, 128, would recompute up to 127 cached tokens a turn
 CPU_STEP_TOKENS = 4096  # tokens of one forward pass
+GPU_STEP_TOKENS = 8192  # vLLM's default, 2048, leaves a large one idle
 
 
 class VLLMEngine(ABC):
@@ -42,6 +44,7 @@ class VLLMEngine(ABC):
     """
 
     _admission: Admission
+    _graphs: Mapping[str, Any] = MappingProxyType({})  # vLLM's arguments for CUDA graphs, where not its defaults
 
     def __init__(
         self,
@@ -95,7 +98,12 @@ class VLLMEngine(ABC):
                 "max_num_batched_tokens": max(config.max_model_len, CPU_STEP_TOKENS),
             }
             if current_platform.is_cpu()
-            else {"enforce_eager": config.enforce_eager, "gpu_memory_utilization": config.gpu_memory_utilization}
+            else {
+                "enforce_eager": config.enforce_eager,
+                "gpu_memory_utilization": config.gpu_memory_utilization,
+                "max_num_batched_tokens": GPU_STEP_TOKENS,
+                **self._graphs,
+            }
         )
         return EngineArgs(
             model=model_path,

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import time
 from collections.abc import Iterable
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -24,6 +25,9 @@ class InProcessVLLM(VLLMEngine):
     """See `VLLMEngine`. torch.distributed is left initialised by vLLM (gloo, world size 1 on a CPU)."""
 
     _engine: LLMEngine | None = None
+    # Where a second vLLM starts in a process, it clears the graphs of the first one that are in pieces, and that one
+    # would return what it captures anew instead of computing it (CUDAGraphWrapper.clear_all_graphs of vLLM 0.32).
+    _graphs = MappingProxyType({"compilation_config": {"cudagraph_mode": "FULL_DECODE_ONLY"}})
 
     def _start(self, arguments: EngineArgs) -> VllmConfig:
         self._futures: dict[str, asyncio.Future[list[Completion]]] = {}

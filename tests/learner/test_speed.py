@@ -1,0 +1,86 @@
+"""What makes updates fast on accelerators, as far as a CPU can tell: it changes nothing that is learnt."""
+
+import gc
+import shutil
+import weakref
+
+import pytest
+import torch
+from test_deepspeed import random_samples, state_of
+
+from rlanything.learner import deepspeed
+
+
+@pytest.fixture
+def fused(monkeypatch):
+    """AdamW in one kernel, which learners take on accelerators alone."""
+    made = []
+
+    class Fused(torch.optim.AdamW):
+        def __init__(self, params, **options):
+            super().__init__(params, **options | {"fused": True})
+            made.append(self)
+
+    class FusedClipped(deepspeed.ClippedAdamW):
+        def __init__(self, params, max_norm, **options):
+            super().__init__(params, max_norm, **options | {"fused": True})
+            made.append(self)
+
+    monkeypatch.setattr(torch.optim, "AdamW", Fused)
+    monkeypatch.setattr(deepspeed, "ClippedAdamW", FusedClipped)
+    return made
+
+
+@pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])
+def test_a_fused_optimizer_learns_the_same_and_continues_bit_for_bit(
+    make_learner, tmp_path, zero_stage, request, monkeypatch
+):
+    plain = make_learner(zero_stage=zero_stage)
+    made = request.getfixturevalue("fused")
+    learner = make_learner(zero_stage=zero_stage)
+    for step in range(2):
+        plain.update(random_samples(step))
+        learner.update(random_samples(step))
+    assert [optimizer.defaults["fused"] for optimizer in made] == [True]
+    for (name, a), b in zip(state_of(plain).items(), state_of(learner).values(), strict=True):
+        assert torch.allclose(a, b, atol=1e-5), name
+
+    learner.save(tmp_path / "state")
+    resumed = make_learner(zero_stage=zero_stage, seed=99)
+    resumed.load(tmp_path / "state")
+    if zero_stage:
+        resumed.offload()
+        resumed.reload()
+    for one in (learner, resumed):
+        one.update(random_samples(2))
+    assert learner.checksum(torch.float32) == resumed.checksum(torch.float32)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile wants a C++ compiler on a CPU")
+@pytest.mark.parametrize("keys", [{}, {"gradient_checkpointing": True, "zero_stage": 2, "kl_beta": 0.1}], ids=str)
+def test_compiled_layers_learn_the_same(make_learner, keys):
+    plain, compiled = (make_learner(compile=compile, **keys) for compile in (False, True))
+    for step in range(2):
+        plain.update(random_samples(step))
+        compiled.update(random_samples(step))
+    layers = [m for m in compiled.model.modules() if m._compiled_call_impl is not None]
+    assert len(layers) == compiled.model.lm.config.num_hidden_layers
+    for (name, a), b in zip(state_of(plain).items(), state_of(compiled).values(), strict=True):
+        assert torch.allclose(a, b, atol=1e-4), name
+
+
+@pytest.mark.parametrize("zero_stage", [0, 1, 2])
+def test_a_closed_learner_holds_no_memory(model_folder, zero_stage):
+    from rlanything.config import LearnerConfig, ModelConfig
+
+    config = LearnerConfig(zero_stage=zero_stage, kl_beta=0.1, dtype="float32")
+    learner = deepspeed.Learner(ModelConfig(str(model_folder["qwen3"])), config, 10)
+    learner.update(random_samples(0))
+    held = [weakref.ref(p) for p in learner.model.parameters()]
+    learner.close()
+    gc.disable()
+    try:
+        assert not [r for r in held if r() is not None]
+    finally:
+        gc.enable()
