@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 from omegaconf import OmegaConf
 
 from rlanything.config import AdaptationConfig, Config, DatasetConfig, EngineConfig, LearnerConfig, ModelConfig
+
+NUM_DEVICE = int(os.environ.get("RLANYTHING_TEST_DEVICES", "0"))  # 1: runs of one process have an accelerator
 
 
 def small_config(games: Path, model: Path, output: Path, name: str, engine: str = "transformers") -> Config:
@@ -16,6 +19,7 @@ def small_config(games: Path, model: Path, output: Path, name: str, engine: str 
     experiment, rollout = config.experiment, config.rollout
     experiment.name, experiment.output_dir = name, str(output)
     experiment.total_step, experiment.eval_every, experiment.save_every, experiment.num_thread = 4, 0, 1, 1
+    experiment.num_device = NUM_DEVICE
     rollout.num_trial, rollout.num_rollout_per_trial = 2, 2
     rollout.max_interaction_step, rollout.max_response_tokens = 3, 16
     config.reward.num_evaluation, config.reward.max_response_tokens = 2, 12
@@ -26,6 +30,7 @@ def small_config(games: Path, model: Path, output: Path, name: str, engine: str 
     for role in ("policy", "reward", "rewriter"):
         setattr(config.model, role, ModelConfig(str(model)))
         made = EngineConfig(engine, "float32", max_model_len=512, max_num_seqs=16, kv_cache_gb=0.05, enforce_eager=True)
+        made.gpu_memory_utilization = 0.1
         setattr(config.engine, role, made)
     for learner in ("policy", "reward"):
         made = LearnerConfig(lr=1e-3, num_update=2, dtype="float32", micro_batch_tokens=512, schedule="linear")
@@ -36,7 +41,7 @@ def small_config(games: Path, model: Path, output: Path, name: str, engine: str 
 def spread_config(games: Path, model: Path, output: Path, name: str, engine: str = "transformers") -> Config:
     """The same on three nodes, two steps; two policy replicas, two learner ranks (ZeRO 2, 3), two environment hosts."""
     config = small_config(games, model, output, name, engine)
-    config.experiment.num_node, config.experiment.total_step = 3, 2
+    config.experiment.num_node, config.experiment.num_device, config.experiment.total_step = 3, 0, 2
     config.engine.policy.num_replica = 2
     config.cluster.num_learner, config.cluster.num_env_host = 2, 2
     config.training.policy.zero_stage, config.training.reward.zero_stage = 2, 3

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 import torch
 
+from rlanything.checksum import checksum
 from rlanything.transfer import IncomingWeights, Nobody, ipc, pieces
 from rlanything.transfer.ipc import Neighbours
 from rlanything.transfer.pieces import packed, unpacked
@@ -81,6 +82,30 @@ def test_each_worker_takes_all_weights_from_the_rank_beside_it_again_and_again()
     for worker in range(3):
         assert_equal(taken[worker][: len(WEIGHTS)])
         assert_equal(taken[worker][len(WEIGHTS) :])
+
+
+def receive_all(meeting: Neighbours, device: torch.device, found) -> None:
+    """A worker that says what it has been given."""
+    receiver = meeting.receiver(0)
+    for _ in range(2):
+        found.put(checksum(list(receiver.receive((), device)), torch.float32))
+
+
+def test_another_process_takes_the_same_weights_on_the_same_device():
+    """Where there is a GPU, by CUDA IPC."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    meeting = Neighbours("device", (0,), on_accelerators=device.type == "cuda")
+    context = multiprocessing.get_context("spawn")
+    found = context.Queue()
+    worker = context.Process(target=receive_all, args=(meeting, device, found))
+    worker.start()
+    sender = meeting.sender(0)
+    for step in range(2):
+        weights = [(name, tensor.float().to(device) + step) for name, tensor in WEIGHTS]
+        send(sender, weights)
+        assert found.get(timeout=60) == checksum(weights, torch.float32)
+    worker.join()
+    assert worker.exitcode == 0
 
 
 def receive_one(meeting: Neighbours) -> None:

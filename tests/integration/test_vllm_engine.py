@@ -9,7 +9,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from uuid import uuid4
 
 import psutil
 import pytest
@@ -19,6 +21,8 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen3Config, Qwe
 from rlanything.checksum import checksum
 from rlanything.config import EngineConfig
 from rlanything.engines.base import Completion, Engine, EngineDead, EngineError, PromptTooLong, SamplingParams
+from rlanything.transfer import IncomingWeights, pieces
+from rlanything.transfer.ipc import Neighbours
 
 pytestmark = [
     pytest.mark.integration,
@@ -30,7 +34,8 @@ TOLERANCE = 1e-4
 
 
 def make_config(max_model_len: int = 256) -> EngineConfig:
-    return EngineConfig(dtype="float32", max_model_len=max_model_len, max_num_seqs=16, kv_cache_gb=0.05)
+    shares = {"kv_cache_gb": 0.05, "gpu_memory_utilization": 0.2}
+    return EngineConfig(dtype="float32", max_model_len=max_model_len, max_num_seqs=16, **shares)
 
 
 @pytest.fixture(scope="module")
@@ -55,18 +60,23 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def start(kind: str, folder: Path, log: Path) -> Engine:
+def start(kind: str, folder: Path, log: Path, sleeps: bool = False) -> Engine:
     from rlanything.engines.vllm.asynchronous import AsyncVLLM
     from rlanything.engines.vllm.in_process import InProcessVLLM
 
-    return (AsyncVLLM if kind == "asynchronous" else InProcessVLLM)(folder, make_config(), log)
+    return (AsyncVLLM if kind == "asynchronous" else InProcessVLLM)(folder, make_config(), log, sleeps=sleeps)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_pieces() -> Iterator[None]:
+    """The weights come in several."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pieces, "PIECE_BYTES", 1 << 16)
+        yield
 
 
 @pytest.fixture(scope="module", params=KINDS)
 def engine(folder: Path, request: pytest.FixtureRequest) -> Iterator[Engine]:
-    from rlanything.engines.vllm import weights
-
-    weights.SHARED_BYTES = 1 << 16  # the weights come in several pieces
     threads = torch.get_num_threads()
     engine = start(request.param, folder, folder / "logs" / "engine.log")
     assert torch.get_num_threads() == threads
@@ -242,6 +252,39 @@ def test_two_engines_share_the_process_and_closing_one_keeps_the_other_and_torch
     captured = capfd.readouterr()
     assert captured.out + captured.err == ""
     assert "Initializing a V1 LLM engine" in log.read_text()
+
+
+def test_an_engine_takes_weights_from_a_process_on_its_device_before_it_has_its_cache_back(
+    folder: Path, tmp_path: Path
+) -> None:
+    """As replicas do that share accelerators with learners. On a CPU nothing sleeps."""
+    from vllm.platforms import current_platform
+
+    device = torch.device("cpu" if current_platform.is_cpu() else "cuda")
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    engine = start("asynchronous", folder, tmp_path / "engine.log", sleeps=True)
+    batch = prompts(40, 41)
+    assert_logprobs(model, batch, generate(engine, batch))
+    expected = tuple((name, tuple(p.shape), "float32") for name, p in model.named_parameters())
+    meeting = Neighbours(uuid4().hex, (0,), on_accelerators=device.type == "cuda")
+    for version in (1, 2):
+        engine.sleep()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.05 * torch.randn_like(parameter))
+        engine.wake(cache=False)
+        with ThreadPoolExecutor() as pool:
+            loaded = pool.submit(engine.load_weights, version, IncomingWeights(meeting, 0, expected))
+            if version == 1:
+                sender = meeting.sender(0)
+            for name, parameter in model.named_parameters():
+                sender.send(name, parameter.detach().to(device))
+            sender.finish()
+            loaded.result()
+        engine.wake()
+        assert engine.checksum() == checksum(model.named_parameters(), torch.float32)
+        assert_logprobs(model, batch, generate(engine, batch))
+    engine.close()
 
 
 @pytest.mark.parametrize("kind", KINDS)
