@@ -106,9 +106,10 @@ def _mapped(place: Place, device: torch.device) -> Tensor:
         from torch.multiprocessing.reductions import rebuild_cuda_tensor
 
         arguments = [*place[:DEVICE], device.index or 0, *place[DEVICE + 1 :]]
-        data: Tensor = rebuild_cuda_tensor(*arguments).clone()
-        torch.cuda.synchronize(device)
-        return data
+        theirs: Tensor = rebuild_cuda_tensor(*arguments)
+        ours = theirs.clone()
+        torch.cuda.synchronize(device)  # it is mapped until then
+        return ours
     memory = SharedMemory(place)
     try:
         return _bytes(memory)
