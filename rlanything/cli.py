@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from rlanything.errors import ClearError
+from rlanything.interrupts import listen
 from rlanything.versions import check_versions, installed
 
 REPEAT_S = 5.0  # a scheduler's SIGTERM may come twice: to all processes, and passed on by the launcher
@@ -36,6 +37,7 @@ def run_guarded(
             terminated = time.monotonic()
             signal.raise_signal(signal.SIGINT)  # which asyncio turns into a cancellation while an event loop runs
 
+    listen()
     signal.signal(signal.SIGTERM, terminate)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job would start with it ignored
     try:

@@ -41,6 +41,7 @@ from rlanything.domains.base import Conversation, Domain, JudgedDomain, ProgramD
 from rlanything.domains.registry import make_domain
 from rlanything.engines.base import SamplingParams
 from rlanything.evaluate import evaluation_tasks, run_evaluation
+from rlanything.interrupts import raise_unheard
 from rlanything.learner.deepspeed import Learner
 from rlanything.load import load_as
 from rlanything.rollout import request_seed
@@ -179,6 +180,7 @@ class WarmStart:
         result, started = 0.0, time.perf_counter()
         with self.progress.phase(f"warm start {config.role}", config.max_update) as bar:
             for update in range(1, config.max_update + 1):
+                raise_unheard()
                 samples = [encode(self.measured.chat, c) for c in islice(source, config.batch)]
                 metrics = self.learner.update_supervised(samples)
                 bar.advance()

@@ -12,6 +12,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.progress import Progress as RichProgress
 from rich.table import Table
 
+from rlanything.interrupts import raise_unheard
+
 FILE_WIDTH = 120  # columns of a table that goes to a file or pipe
 
 
@@ -68,7 +70,8 @@ class Progress:
 
     @contextmanager
     def phase(self, label: str, total: int | None = None) -> Iterator[Bar]:
-        """Show a bar while the phase runs, and keep its time."""
+        """Show a bar while the phase runs, and keep its time. Raises KeyboardInterrupt for a signal that got lost."""
+        raise_unheard()
         started = time.perf_counter()
         self.depth += 1
         if self.depth == 1:

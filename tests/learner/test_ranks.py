@@ -109,7 +109,7 @@ def test_a_learners_groups_wait_as_long_as_the_rank_was_told(model_folder):
         "from rlanything.learner.distributed import start_deepspeed\n"
         "start_deepspeed(None, 77.0)\n"
         "learner = Learner(ModelConfig(sys.argv[1]), LearnerConfig(zero_stage=2, dtype='float32'), total_update=1)\n"
-        "for group in learner.optimizer.real_dp_process_group, torch.distributed.new_group([0]):\n"
+        "for group in learner.engine.optimizer.real_dp_process_group, torch.distributed.new_group([0]):\n"
         "    group = group[0] if isinstance(group, list) else group\n"
         "    print(group._get_backend(torch.device('cpu')).options._timeout.total_seconds())\n"
     )
