@@ -16,7 +16,7 @@ from rlanything.domains.base import TaskError
 from rlanything.domains.registry import make_domain
 from rlanything.engines import check_model
 from rlanything.precision import resolve_dtype
-from rlanything.rules import needs_cluster, training_roles
+from rlanything.rules import LEARNERS, needs_cluster, training_roles
 from rlanything.runs.progress import Progress
 
 GIB = 2**30
@@ -98,7 +98,7 @@ def device_gib(
     weights are told by themselves too where learners hand new ones over on the accelerator. Raises ConfigError where an
     engine's weights do not fit into its share."""
     world = max(1, len(placement.learners))
-    learners = [role for role in sizes if role != "rewriter" and placement.learners]
+    learners = [role for role in sizes if role in LEARNERS and placement.learners]
     hand_over = needs_cluster(config) and any(route(config, placement, role).how == "ipc" for role in learners)
     needs: dict[tuple[int, int], dict[str, float]] = {}
     for role, size in sizes.items():
@@ -203,11 +203,11 @@ def print_devices(config: Config, roles: Sequence[str], progress: Progress, lear
         engine = getattr(config.engine, role)
         engine_bytes = BYTES[resolve_dtype(engine.dtype, on_accelerator and engine.kind == "vllm")]
         engine_gib = size.parameters * engine_bytes / engine.tensor_parallel_size / GIB
-        training = getattr(config.training, role) if learns and role != "rewriter" else None
+        training = getattr(config.training, role) if learns and role in LEARNERS else None
         learner = learner_bytes(size.parameters, training, world, on_accelerator) / GIB if training else 0.0
         replicas = f"{engine.num_replica} x {engine.tensor_parallel_size}"
         told = f"{size.parameters / 1e9:.3g} B ({size.source})"
-        sent_by = route(config, placement, role).how if training else ""
+        sent_by = route(config, placement, role).how if training and several else ""
         rows.append([role, told, replicas, f"{engine_gib:.2f}", *[f"{learner:.2f}"] * learns, *[sent_by] * several])
     where = f"{devices} accelerators" if devices else "the CPU"
     progress.table(

@@ -55,6 +55,7 @@ def stage(weights: Iterable[tuple[str, Tensor]], keep: bool = True, sender: Send
     gathered: what the ranks other than 0 do, where ZeRO-3 wants all of them to take part."""
 
     def straight(*weight: Any) -> None:
+        """Send one on, or nothing after the last, as long as those who take them are there."""
         nonlocal sender
         if sender is not None:
             try:

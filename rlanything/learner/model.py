@@ -71,10 +71,15 @@ class TreeModel(nn.Module):
         self.lm.lm_head.forward = self._entries
 
     def compile_layers(self) -> None:
-        """Have torch.compile make each layer's passes over memory few, when it is first called."""
-        for module in self.lm.modules():
-            if isinstance(module, GradientCheckpointingLayer):
-                module.compile()
+        """Have torch.compile make each layer's passes over memory few, when it is first called. Raises LearnerError
+        where the model's layers are not of the library's kind."""
+        layers = [module for module in self.lm.modules() if isinstance(module, GradientCheckpointingLayer)]
+        if not layers:
+            raise LearnerError(
+                f"compile=true: no layer of {type(self.lm).__name__} can be told from its parts; set false"
+            )
+        for layer in layers:
+            layer.compile()
 
     @property
     def pairs_per_token(self) -> float:

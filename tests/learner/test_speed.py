@@ -8,7 +8,8 @@ import pytest
 import torch
 from test_deepspeed import random_samples, state_of
 
-from rlanything.learner import deepspeed
+from rlanything.errors import LearnerError
+from rlanything.learner import deepspeed, model
 
 
 @pytest.fixture
@@ -68,6 +69,12 @@ def test_compiled_layers_learn_the_same(make_learner, keys):
     assert len(layers) == compiled.model.lm.config.num_hidden_layers
     for (name, a), b in zip(state_of(plain).items(), state_of(compiled).values(), strict=True):
         assert torch.allclose(a, b, atol=1e-4), name
+
+
+def test_a_model_none_of_whose_layers_would_be_compiled_is_refused(make_learner, monkeypatch):
+    monkeypatch.setattr(model, "GradientCheckpointingLayer", torch.nn.Bilinear)
+    with pytest.raises(LearnerError, match="compile=true: no layer of Qwen3ForCausalLM"):
+        make_learner(compile=True)
 
 
 @pytest.mark.parametrize("zero_stage", [0, 1, 2])
