@@ -15,6 +15,7 @@ from rlanything.config import Config
 from rlanything.errors import ClearError
 
 FIXED = ("experiment.seed", "model", "dataset", "rollout", "reward", "evaluation")  # what a resumed run must share
+FREE = ("rollout.env_timeout_s", "rollout.num_retry", "rollout.max_failure_rate")  # but these: errors say to raise them
 SMALL_FILE = 1 << 20  # bytes: files of a model that are read for its fingerprint; of larger ones the size will do
 
 
@@ -98,7 +99,7 @@ class RunFolder:
         for name in FIXED:
             section, _, only = name.partition(".")
             for key, now in new[section].items():
-                if only and key != only:
+                if (only and key != only) or f"{section}.{key}" in FREE:
                     continue
                 before = old.get(section, {}).get(key)
                 if before != now:

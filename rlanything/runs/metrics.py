@@ -143,7 +143,7 @@ def read_jsonl(path: Path) -> list[Record]:
     """All whole records of a JSON-lines file (a last line that a crash cut is left out); [] where there is none."""
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8").split("\n")
+    lines = path.read_bytes().split(b"\n")  # the cut may be within a character
     return [json.loads(line) for line in lines[:-1]]
 
 

@@ -44,6 +44,12 @@ def test_a_run_with_other_rules_is_refused(config: Config, key: str) -> None:
         begin(config)
 
 
+def test_what_an_error_says_to_raise_may_be_raised(config: Config) -> None:
+    begin(config)
+    config.rollout.env_timeout_s, config.rollout.num_retry, config.rollout.max_failure_rate = 7.0, 7, 0.7
+    begin(config)
+
+
 def test_a_run_whose_model_was_remade_at_the_same_path_is_refused(config: Config) -> None:
     begin(config)
     Path(config.model.reward.path, "model.safetensors").write_bytes(b"WEIGHTS")

@@ -6,7 +6,7 @@ import pytest
 
 from rlanything.config import Config
 from rlanything.runs.folder import RunError
-from rlanything.runs.metrics import Metrics, read_jsonl
+from rlanything.runs.metrics import Metrics, append_jsonl, drop_after, read_jsonl
 
 
 def write_three(folder, *sinks):
@@ -25,6 +25,14 @@ EXPECTED = {"train/success_rate": 0.5, "eval/seen/success_rate": 0.25, "eval/uns
 def test_nan_becomes_null_in_the_jsonl(tmp_path):
     write_three(tmp_path)
     assert read_jsonl(tmp_path / "metrics.jsonl")[0] == {"step": 1, "phase": "train", "success_rate": 0.5, "loss": None}
+
+
+def test_a_line_that_was_cut_within_a_character_is_left_out(tmp_path):
+    path = tmp_path / "tasks.jsonl"
+    append_jsonl(path, [{"step": 1, "statement": "n ≤ 5"}, {"step": 2, "statement": "n ≤ 6"}])
+    path.write_bytes(path.read_bytes().rsplit(" ≤ 6".encode())[0] + " ≤".encode()[:2])
+    drop_after(path, 1)
+    assert read_jsonl(path) == [{"step": 1, "statement": "n ≤ 5"}]
 
 
 def test_tensorboard_gets_every_figure(tmp_path):
