@@ -241,6 +241,11 @@ def _check_processes(config: Config) -> None:
                 f"engine.{role}.own_process=true with kind {engine.kind}: {why}; "
                 "leave it false (it is for a judge or a rewriter on the small engine)"
             )
+        if engine.kind == "transformers" and engine.tensor_parallel_size > 1:
+            raise ConfigError(
+                f"engine.{role}.tensor_parallel_size={engine.tensor_parallel_size} with kind transformers: the small "
+                "engine is one process; use kind=vllm, or tensor_parallel_size=1 and a larger num_replica"
+            )
 
 
 def _check_accelerator(config: Config, learns: bool) -> None:

@@ -83,6 +83,7 @@ def test_an_evaluation_spreads_over_nodes_without_a_word_of_learners(name):
             "cluster.num_learner=2: expected at most 1 on one accelerator",
         ),
         ("engine.reward.own_process=true", "engine.reward.own_process=true with kind vllm: vLLM has its own processes"),
+        ("engine.policy.kind=transformers engine.policy.tensor_parallel_size=2", "the small engine is one process"),
         ("engine.policy.own_process=true", "acting episodes would wait for one another"),
         ("engine.rewriter.max_model_len=100", "engine.rewriter.max_model_len: found 100, expected more than"),
         ("adaptation.alpha_low=0.9", "alpha_low"),
