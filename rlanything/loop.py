@@ -165,7 +165,7 @@ class Loop:
             groups = self.runner.run(run_evaluation(tasks, serving.collect, config, self.progress, "evaluate", judged))
             write_groups(self.folder.evaluation(self.step, split), groups, domain.describe, domain.kind)
             figures = summarise(groups, domain)
-            figures["seconds/evaluate"] = self.progress.seconds["evaluate"]
+            figures |= serving.figures() | {"seconds/evaluate": self.progress.seconds["evaluate"]}
             self.metrics.write(self.step, "eval", {"split": split, **figures})
             low, high = figures["success_low"], figures["success_high"]
             self.progress.line(
@@ -183,6 +183,7 @@ class Loop:
                 self.folder.checkpoints, self.step, self.system.learners, state, self.config.experiment.keep_checkpoint
             )
             self.system.serving.wake()
+            self.system.serving.clear_caches()  # which a resumed run will not have, and which decide what is batched
         write_report(self.folder)
 
     def restore(self) -> None:

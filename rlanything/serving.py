@@ -104,6 +104,11 @@ class Serving:
             for model in self.models.values():
                 model.engine.wake(cache)
 
+    def clear_caches(self) -> None:
+        """Have every engine forget all but its weights."""
+        for model in self.models.values():
+            model.engine.clear_caches()
+
     async def collect(self, batch: Batch, on_end: Callable[[], None]) -> list[Group]:
         """See `Collector.collect`."""
         with self._threads_while_generating():

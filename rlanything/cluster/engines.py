@@ -290,6 +290,10 @@ class ReplicatedEngine:
             self._meeting = processes, meeting
         return self._meeting[1]
 
+    def clear_caches(self) -> None:
+        """See `Engine.clear_caches`."""
+        self._every("call", "clear_caches")
+
     def checksum(self) -> str:
         """See `Engine.checksum`. Raises EngineError where the replicas differ, in version or weights."""
         found: list[tuple[int, str]] = self._every("holds")

@@ -34,11 +34,8 @@ class Admission:
 
     def __init__(self, capacity: int) -> None:
         self._room = capacity * SHARE
-        self._sessions: dict[str, _Session] = {}
         self._queue: list[tuple[_Session, asyncio.Future[None]]] = []
-        self._steps = 0
-        self._pause = 1.0
-        self._response = 0.0
+        self.clear()
 
     async def serve(
         self, name: str, prompt: int, n: int, generate: Callable[[], Awaitable[list[Completion]]]
@@ -84,8 +81,11 @@ class Admission:
             self._wake()
 
     def clear(self) -> None:
-        """Forget all sessions, as the cache forgets them. No request may be under way."""
-        self._sessions.clear()
+        """Forget all sessions, as the cache forgets them, and what was learnt of them. No request may be under way."""
+        self._sessions: dict[str, _Session] = {}
+        self._steps = 0
+        self._pause = 1.0
+        self._response = 0.0
 
     def fail(self, error: Exception) -> None:
         """Raise `error` to all who wait: the engine is dead."""

@@ -96,6 +96,11 @@ class Engine(Protocol):
         """Replace all weights in place (HF parameter names) and drop every cache. No request may be under way."""
         ...
 
+    def clear_caches(self) -> None:
+        """Forget everything but the weights, so that what comes is served as by an engine that was just started. No
+        request may be under way."""
+        ...
+
     def checksum(self) -> str:
         """A digest of the weights as loaded, comparable with `learner.checksum()`: see `rlanything.checksum`."""
         ...

@@ -102,6 +102,10 @@ class ProcessEngine:
         self._call("load_weights", version, [(name, tensor.float().cpu().numpy()) for name, tensor in tensors])
         self.version = version
 
+    def clear_caches(self) -> None:
+        """See `Engine.clear_caches`."""
+        self._call("clear_caches")
+
     def checksum(self) -> str:
         """See `Engine.checksum`."""
         return str(self._call("checksum"))

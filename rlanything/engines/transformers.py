@@ -122,9 +122,14 @@ class TransformersEngine:
                 missing.discard(name)
         if missing:
             raise EngineError(f"load_weights: {len(missing)} weights are missing, among them {sorted(missing)[:3]}")
+        self.clear_caches()
+        self.version = version
+
+    def clear_caches(self) -> None:
+        """See `Engine.clear_caches`."""
+        self._require_idle("clear_caches")
         self._scheduler.pool.clear()
         self._admission.clear()
-        self.version = version
 
     def _base(self) -> Iterable[tuple[str, torch.Tensor]]:
         """The weights before the first adapters, which are those of the files."""

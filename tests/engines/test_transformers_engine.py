@@ -184,6 +184,33 @@ def test_greedy_takes_the_likeliest_token_and_top_k_and_top_p_restrict(qwen: Pat
     assert [c.token_ids for c in generate(engine, batch, n=3, top_p=1e-6)[0]] == [greedy[0][0].token_ids] * 3
 
 
+def test_with_its_caches_cleared_an_engine_repeats_what_it_did_when_it_was_new(qwen: Path) -> None:
+    """Also where its cache is too small, so that it goes by what it learnt of sessions who waits for whom."""
+
+    async def episode(engine: TransformersEngine, i: int, prompt: list[int], done: list) -> None:
+        for turn in range(4):
+            sampling = SamplingParams(max_tokens=8 * (1 + (i + turn) % 5), seed=10 * i + turn, session=f"s{i}")
+            [completion] = await engine.generate(prompt, sampling)
+            done.append((i, turn, completion))
+            prompt = prompt + completion.token_ids + [5, 6, 7]
+
+    def play(engine: TransformersEngine) -> tuple[int, list]:
+        async def all_episodes() -> list:
+            done: list = []
+            await asyncio.gather(*(episode(engine, i, [9] * 20 + p, done) for i, p in enumerate(prompts(*[25] * 12))))
+            return done
+
+        before = engine.stats().steps
+        done = asyncio.run(all_episodes())
+        return engine.stats().steps - before, done
+
+    engine = start(qwen, kv_cache_gb=0.0006)
+    first = play(engine)
+    assert play(engine) != first
+    engine.clear_caches()
+    assert play(engine) == first
+
+
 def test_load_weights_takes_effect_and_drops_the_cache(folder: Path) -> None:
     engine, model = start(folder), reload(folder)
     batch = prompts(40, 41)

@@ -115,6 +115,17 @@ def assert_logprobs(model: PreTrainedModel, batch: list[list[int]], outputs: lis
             assert completion.logprobs == pytest.approx(expected.tolist(), abs=TOLERANCE)
 
 
+def test_cleared_caches_are_empty(engine: Engine, model: PreTrainedModel) -> None:
+    batch = prompts(70)
+    generate(engine, batch)
+    before = engine.stats().cached_prompt_tokens
+    generate(engine, batch)
+    warm = engine.stats().cached_prompt_tokens
+    engine.clear_caches()
+    assert_logprobs(model, batch, generate(engine, batch))
+    assert engine.stats().cached_prompt_tokens == warm > before
+
+
 def test_the_checksum_before_any_load_is_that_of_the_files(folder: Path, tmp_path: Path) -> None:
     from rlanything.engines.vllm.in_process import InProcessVLLM
 

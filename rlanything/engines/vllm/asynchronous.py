@@ -157,7 +157,7 @@ class AsyncVLLM(VLLMEngine):
     def _reset_caches(self) -> None:
         llm = self._live()
         if not self._wait(llm.reset_prefix_cache()):
-            raise EngineDead("load_weights: vLLM kept its prefix cache, which holds keys of the old weights")
+            raise EngineDead("vLLM kept its prefix cache, which may hold keys of old weights")
         self._wait(llm.reset_mm_cache())
         self._wait(llm.reset_encoder_cache())
 

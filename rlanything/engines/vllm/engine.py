@@ -153,17 +153,26 @@ class VLLMEngine(ABC):
 
     def load_weights(self, version: int, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         """See `Engine.load_weights`. Afterwards the prefix, multimodal and encoder caches are empty."""
-        if count := self._under_way():
-            raise EngineError(f"load_weights: {count} requests are under way; wait for them first")
-        if self._error is not None:
-            raise EngineDead(f"the engine is dead ({self._error!r}); start a new one") from self._error
+        self._require_idle("load_weights")
         try:
             self._checksum = self._transfer(tensors)
+            self.clear_caches()
         except Exception as error:  # vLLM would take what comes next for the rest of these
             self._error = error
             raise
-        self._admission.clear()
         self.version = version
+
+    def clear_caches(self) -> None:
+        """See `Engine.clear_caches`."""
+        self._require_idle("clear_caches")
+        self._reset_caches()
+        self._admission.clear()
+
+    def _require_idle(self, what: str) -> None:
+        if count := self._under_way():
+            raise EngineError(f"{what}: {count} requests are under way; wait for them first")
+        if self._error is not None:
+            raise EngineDead(f"the engine is dead ({self._error!r}); start a new one") from self._error
 
     def _transfer(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> str:
         """The checksum of what all workers now have."""
@@ -177,7 +186,6 @@ class VLLMEngine(ABC):
         found: list[str] = sorted(set(self._rpc("rlanything_checksum")))
         if len(found) != 1:
             raise EngineDead(f"load_weights: vLLM's workers received different weights: {found}")
-        self._reset_caches()
         return found[0]
 
     def _updates(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterable[dict[str, Any]]:

@@ -90,7 +90,7 @@ class InProcessVLLM(VLLMEngine):
     def _reset_caches(self) -> None:
         engine = self._live()
         if not engine.reset_prefix_cache():
-            raise EngineDead("load_weights: vLLM kept its prefix cache, which holds keys of the old weights")
+            raise EngineDead("vLLM kept its prefix cache, which may hold keys of old weights")
         engine.reset_mm_cache()
         engine.reset_encoder_cache()
 
