@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -56,6 +57,23 @@ def run_guarded(
             soft_wrap=True,
         )
         sys.exit(1)
+    except Exception as error:
+        if not _is_rays(error):
+            raise
+        console.print(
+            f"[red]error:[/red] Ray could not go on ({type(error).__name__}): {escape(str(error).strip())}; a process "
+            f"or a node of the run was lost, or its object store is full; the same command {next_time}",
+            soft_wrap=True,
+        )
+        sys.exit(1)
     except KeyboardInterrupt:
         console.print(f"stopped; the same command {next_time}")
         sys.exit(130 if terminated is None else 143)
+
+
+def _is_rays(error: Exception) -> bool:
+    """Whether it is one of Ray's own, and not what a remote call raised, which is a bug."""
+    exceptions: Any = sys.modules.get("ray.exceptions")  # without it there can be none, and importing it takes a second
+    return (
+        bool(exceptions) and isinstance(error, exceptions.RayError) and not isinstance(error, exceptions.RayTaskError)
+    )

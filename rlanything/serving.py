@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from rlanything.chat import ChatModel, start_chat_model
+from rlanything.cluster.membership import JOB_NODES
 from rlanything.collect import Batch, Collector
 from rlanything.config import Config
 from rlanything.domains.registry import make_domain
@@ -42,7 +43,14 @@ def use_devices(config: Config, roles: Sequence[str]) -> None:
 
 
 def start_cluster(config: Config, folder: RunFolder, roles: Sequence[str], learns: bool) -> Cluster | None:
-    """The cluster's part of a run; None where one process is enough."""
+    """The cluster's part of a run; None where one process is enough. Raises RunError where it was started on another
+    number of nodes than it would use."""
+    nodes = os.environ.get(JOB_NODES, str(config.experiment.num_node))
+    if nodes != str(config.experiment.num_node):
+        raise RunError(
+            f"experiment.num_node={config.experiment.num_node}, but the job has {nodes} nodes: set it to {nodes}, or "
+            "submit to as many"
+        )
     if not needs_cluster(config):
         return None
     from rlanything.cluster.cluster import Cluster  # imported here: Ray takes seconds, and need not be installed

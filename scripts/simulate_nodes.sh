@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A job of several nodes on this machine alone: scripts/simulate_nodes.sh NUMBER alfworld_rl.py config=... [key=value ...]
-# Starts scripts/launch.sh as every node, as a scheduler would; PORT (7700) and the next must be free. Ends with the job's exit status.
+# Starts scripts/launch.sh as every node, as a scheduler would; PORT (7700) and the next two must be free. Ends with the job's exit status.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 num=${1:?usage: scripts/simulate_nodes.sh NUMBER SCRIPT.py config=FILE.yaml [key=value ...]}

@@ -21,6 +21,20 @@ def test_a_message_with_brackets_is_shown_as_it_is(capsys):
     assert stopped.value.code == 1 and 'expected [low, high]; run pip install "textworld[pddl]==1.7.0" [/]' in said
 
 
+def test_what_ray_cannot_go_on_with_is_one_message_and_a_bug_in_a_remote_call_is_none(capsys):
+    from ray.exceptions import OutOfDiskError, RayTaskError
+
+    def main(error):
+        raise error
+
+    with pytest.raises(SystemExit) as stopped:
+        run_guarded(lambda: main(OutOfDiskError("no space in the object store")))
+    assert stopped.value.code == 1
+    assert "Ray could not go on (OutOfDiskError)" in capsys.readouterr().err
+    with pytest.raises(RayTaskError):
+        run_guarded(lambda: main(RayTaskError("f", "its traceback", ValueError())))
+
+
 STAGE = """
 import pathlib, signal, sys, time
 def stop(*_):

@@ -24,7 +24,7 @@ from typing import Any
 
 from rlanything.cli import run_guarded
 from rlanything.cluster.addresses import address_of
-from rlanything.cluster.membership import LaunchError, Membership, job_token, membership
+from rlanything.cluster.membership import JOB_NODES, LaunchError, Membership, job_token, membership
 from rlanything.cluster.runtime import NODE_ENV
 from rlanything.cluster.status import JOIN_TIMEOUT_S, StatusConnection, StatusServer, check_port
 from rlanything.errors import ClearError
@@ -41,7 +41,7 @@ LOST = 1  # exit status of a node whose head or Ray process is gone
 def start_ray(me: Membership, head: str, address: str, log: Path) -> subprocess.Popen[bytes]:
     """Ray on this node, as the head where this is node 0; `head` is that node's address, `address` this node's."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    where = ["--head", f"--port={me.port}", "--include-dashboard=false"]
+    where = ["--head", f"--port={me.port}", f"--ray-client-server-port={me.port + 2}", "--include-dashboard=false"]
     if me.rank:
         where = [f"--address={head}:{me.port}"]
     # A folder of its own: where two nodes start on one machine at the same time, Ray gives them the same sockets.
@@ -102,8 +102,10 @@ def run_head(me: Membership, command: list[str], log: Path) -> int:
     try:
         check_versions(installed(), f"node 0 ({socket.gethostname()})")
         check_port(address, me.port)
+        check_port(address, me.port + 2)  # Ray's for clients, which nobody asks, but Ray ends where it is taken
         ray = start_ray(me, address, address, log)
-        status = _run_script(command, node_env() | {"RAY_ADDRESS": f"{address}:{me.port}"}, must_stop)
+        told = {"RAY_ADDRESS": f"{address}:{me.port}", JOB_NODES: str(me.num_node)}
+        status = _run_script(command, node_env() | told, must_stop)
         if server.lost is not None:
             lost = f"node {server.lost} is gone: {server.why or 'its machine or its job; see its own output'}"
         if lost and not server.stopped and status != 0:

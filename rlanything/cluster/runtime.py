@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import logging
 import os
 import re
@@ -15,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
 import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayTaskError
 from ray.util.placement_group import placement_group
@@ -24,11 +27,15 @@ from rlanything.cluster.nodes import NodeFacts, check_nodes, node_facts
 from rlanything.cluster.placement import Slot
 from rlanything.config import Config
 from rlanything.engines.base import EngineError
+from rlanything.interrupts import raise_unheard
 from rlanything.runs.folder import RunError
 
 ACTOR_LOST = (ActorDiedError, ActorUnavailableError)
 POLL_S = 1.0
 HEAD_S = 60.0  # for the head to answer: it may have been started a moment ago
+END_S = 5.0  # for a process that was killed to be gone
+PR_SET_CHILD_SUBREAPER = 36  # of prctl(2)
+LIBC = ctypes.CDLL(None)
 WAIT_S = 2.0  # before an actor that restarts is called again
 # Ray would hide the accelerators of an actor that asks for none by its own count; slots share them out.
 KEEP_DEVICES = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
@@ -54,6 +61,13 @@ class Runtime:
         if address and re.fullmatch(r".+:\d+", address):
             wait_for_head(address)
         os.environ |= NODE_ENV
+        self._others: set[psutil.Process] | None = None  # of another Ray, where this process starts one
+        if not address:
+            LIBC.prctl(
+                PR_SET_CHILD_SUBREAPER, 1
+            )  # what outlives its parent is this process's child then, and ends below
+            self._others = _ray_processes()
+            atexit.register(self._end_own_ray)
         _init_ray(
             address=address or "local",
             include_dashboard=False,
@@ -64,7 +78,7 @@ class Runtime:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # this process's alone, and now: Ray has counted the accelerators
         self.num_thread = experiment.num_thread or 1
         bundle = {"CPU": 1.0} | ({"GPU": float(experiment.num_device)} if experiment.num_device else {})
-        self._wait_for_nodes(experiment.num_node, bundle, cluster.join_timeout_s)
+        self._wait_for_nodes(experiment.num_node, bundle, cluster.join_timeout_s if address else 0.0)
         self._group = placement_group([bundle] * experiment.num_node, strategy="STRICT_SPREAD")
         if not self._group.wait(cluster.join_timeout_s):
             raise RunError(
@@ -130,6 +144,30 @@ class Runtime:
         for handle in self._actors:
             ray.kill(handle)
         ray.shutdown()
+        self._end_own_ray()
+
+    def _end_own_ray(self) -> None:
+        """Kill what is left of it: where a signal to the whole group ended some of its processes while it started,
+        others would wait for them."""
+        atexit.unregister(self._end_own_ray)
+        if self._others is None:
+            return
+        left = _ray_processes() - self._others
+        for process in left:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(left, END_S)
+
+
+def _ray_processes() -> set[psutil.Process]:
+    """Those below this one."""
+    found = set()
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            line = " ".join(process.cmdline())
+            if line.startswith("ray::") or "/ray/" in line:
+                found.add(process)
+    return found
 
 
 def _init_ray(**options: Any) -> None:
@@ -141,6 +179,9 @@ def _init_ray(**options: Any) -> None:
             ray.init(**options)
         finally:
             signal.signal(signal.SIGTERM, ours)  # asks Ray's handler once more, where a signal has just come
+    except Exception:
+        raise_unheard()  # it broke Ray's processes first
+        raise
     except SystemExit as end:
         if end.code != signal.SIGTERM:
             raise

@@ -15,6 +15,7 @@ JOIN_TIMEOUT_S = 600.0  # for node 0 to come up
 RANK_BYTES = 4
 JOINED = b"j"  # what node 0 answers a node of its own job
 ANSWER_S = 5.0  # for that
+HERE = b"h"  # what the node says to it: from then on its connection counts, for it may have given up an earlier one
 SIGNALS = 128  # an exit status from here on says by which signal
 STOP = b"s"  # a node was told to stop: so is the job
 WHY = b"w"  # a node cannot go on; up to its end the connection then says why
@@ -70,9 +71,12 @@ class StatusServer:
             if not said.startswith(self._job):  # a stranger, or a node of another job that was given this port too
                 node.close()
                 return
+            node.sendall(JOINED)
+            if node.recv(1) != HERE:
+                node.close()
+                return
             rank = int.from_bytes(said[len(self._job) :])
             self._nodes.append(node)
-            node.sendall(JOINED)
             while (word := node.recv(1)) == STOP:
                 self.stopped = True
             if word == WHY:
@@ -106,6 +110,7 @@ class StatusConnection:
                 self._socket = socket.create_connection((address_of(me.host), me.port + 1), timeout=ANSWER_S)
                 self._socket.sendall(job + me.rank.to_bytes(RANK_BYTES))
                 if self._socket.recv(1) == JOINED:
+                    self._socket.sendall(HERE)
                     break
                 raise ConnectionError("a job of another command or id has the port, or another program")
             except OSError as error:

@@ -82,3 +82,9 @@ def check_model(model: ModelConfig, config: EngineConfig) -> None:
                 f"tensor_parallel_size={size} does not divide the {text.num_attention_heads} attention heads of "
                 f"model.path={model.path!r}; choose a divisor of both them and experiment.num_device"
             )
+        shared = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+        if shared % size and size % shared:  # vLLM gives a worker several of them, or several workers the same one
+            raise EngineError(
+                f"tensor_parallel_size={size} neither divides the {shared} key-value heads of model.path="
+                f"{model.path!r} nor is a multiple of them; choose one that does"
+            )

@@ -6,11 +6,13 @@ from rlanything.cluster.membership import LaunchError, Membership, job_token, me
 
 
 def first_host(nodes: str) -> str:
-    return nodes.split("[")[0] + "1"
+    return nodes.replace("[", "").split("-")[0]
 
 
 MLP = {"MLP_ROLE_INDEX": "2", "MLP_WORKER_NUM": "8", "MLP_WORKER_0_HOST": "10.0.0.1", "MLP_WORKER_0_PORT": "7000"}
 SLURM = {"SLURM_NODEID": "1", "SLURM_NNODES": "4", "SLURM_JOB_NODELIST": "gpu[1-4]"}
+STEP = {"SLURM_STEP_NODELIST": "gpu[3-4]", "SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_TASKS_PER_NODE": "1(x2)"}
+AGENT = {"TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_USE_AGENT_STORE": "True"}
 TORCHRUN = {"MASTER_ADDR": "h", "MASTER_PORT": "29500", "RANK": "3", "WORLD_SIZE": "4"}
 
 
@@ -20,6 +22,8 @@ TORCHRUN = {"MASTER_ADDR": "h", "MASTER_PORT": "29500", "RANK": "3", "WORLD_SIZE
         (MLP, Membership(2, 8, "10.0.0.1", 7000)),
         (SLURM, Membership(1, 4, "gpu1", 6379)),
         (SLURM | {"MASTER_ADDR": "head", "MASTER_PORT": "7001"}, Membership(1, 4, "head", 7001)),
+        (SLURM | STEP, Membership(1, 2, "gpu3", 6379)),
+        (SLURM | TORCHRUN | AGENT | {"GROUP_RANK": "1", "GROUP_WORLD_SIZE": "2"}, Membership(1, 2, "h", 29501)),
         ({"SLURM_NODEID": "0", "SLURM_NNODES": "1"}, Membership(0, 1, "127.0.0.1", 6379)),
         (TORCHRUN, Membership(3, 4, "h", 29500)),
         (TORCHRUN | {"TORCHELASTIC_USE_AGENT_STORE": "True"}, Membership(3, 4, "h", 29501)),
@@ -37,6 +41,8 @@ def test_every_schedulers_variables_are_read(env, expected):
         ({k: v for k, v in MLP.items() if k != "MLP_WORKER_0_HOST"}, "MLP_WORKER_0_HOST is not set"),
         (MLP | {"MLP_WORKER_0_PORT": "http"}, "MLP_WORKER_0_PORT='http': expected a number"),
         (MLP | {"MLP_ROLE_INDEX": "8"}, "node 8 of 8"),
+        (SLURM | {"SLURM_STEP_TASKS_PER_NODE": "1,8(x3)"}, "starts 8 launchers on a node, .* --ntasks-per-node=1"),
+        (TORCHRUN | {"LOCAL_WORLD_SIZE": "8"}, "LOCAL_WORLD_SIZE=8: .* --nproc-per-node=1"),
     ],
 )
 def test_a_variable_that_does_not_fit_is_named(env, message):

@@ -1,5 +1,6 @@
 """What an engine asks of a model before anything is loaded."""
 
+import shutil
 import sys
 
 import pytest
@@ -17,6 +18,19 @@ def test_tensor_parallelism_must_divide_the_heads(world):
     check_model(model, EngineConfig(tensor_parallel_size=heads))
     with pytest.raises(EngineError, match=f"tensor_parallel_size={heads + 1} does not divide the {heads} attention"):
         check_model(model, EngineConfig(tensor_parallel_size=heads + 1))
+
+
+def test_tensor_parallelism_must_fit_the_key_value_heads(world, tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(world.model, model)
+    config = AutoConfig.from_pretrained(model)
+    config.num_attention_heads, config.num_key_value_heads = 12, 4
+    config.save_pretrained(model)
+    for size in (2, 4, 12):
+        check_model(ModelConfig(str(model)), EngineConfig(tensor_parallel_size=size))
+    for size in (3, 6):
+        with pytest.raises(EngineError, match=f"tensor_parallel_size={size} neither divides the 4 key-value heads"):
+            check_model(ModelConfig(str(model)), EngineConfig(tensor_parallel_size=size))
 
 
 def test_the_small_engine_refuses_a_window_below_its_context():

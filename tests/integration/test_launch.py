@@ -25,15 +25,17 @@ JOB = b"this job"
 
 
 def free_port() -> int:
-    """A port that is free now, and so is the next."""
+    """A port that is free now, and so are the next two."""
     while True:
-        with socket.socket() as first, socket.socket() as second:
+        with socket.socket() as first, socket.socket() as second, socket.socket() as third:
             first.bind(("127.0.0.1", 0))
+            port: int = first.getsockname()[1]
             try:
-                second.bind(("127.0.0.1", first.getsockname()[1] + 1))
-            except OSError:
+                second.bind(("127.0.0.1", port + 1))
+                third.bind(("127.0.0.1", port + 2))
+            except (OSError, OverflowError):
                 continue
-            return first.getsockname()[1]
+            return port
 
 
 def launch(
@@ -242,6 +244,8 @@ def test_a_node_of_another_job_that_was_given_the_same_port_does_not_join():
 def test_a_node_that_was_told_to_stop_says_so_and_hears_how_the_job_ended():
     port = free_port()
     server = StatusServer("127.0.0.1", port + 1, 3, JOB)
+    with socket.create_connection(("127.0.0.1", port + 1)) as given_up:  # node 0 was too slow to answer it
+        given_up.sendall(JOB + (1).to_bytes(status.RANK_BYTES))
     node = StatusConnection(Membership(1, 3, "127.0.0.1", port), JOB, timeout_s=5)
     node.say_stop()
     until(lambda: server.stopped)

@@ -8,10 +8,12 @@ import time
 import pytest
 import ray
 
+from rlanything.cluster.membership import JOB_NODES
 from rlanything.cluster.placement import Slot
 from rlanything.cluster.runtime import Limit, Runtime, result, wait_for_head
 from rlanything.config import Config
-from rlanything.runs.folder import RunError
+from rlanything.runs.folder import RunError, RunFolder
+from rlanything.serving import start_cluster
 
 pytestmark = pytest.mark.integration
 
@@ -64,6 +66,27 @@ def test_processes_see_the_accelerators_that_ray_reserved_for_the_run_and_one_th
         runtime.close()
     assert {first, second} <= {"4", "5", "6", "7"} and first != second
     assert (both, none) == (f"{first},{second}", "")
+
+
+def test_a_job_of_other_nodes_than_the_run_would_use_is_refused(monkeypatch):
+    monkeypatch.setenv(JOB_NODES, "4")
+    with pytest.raises(RunError, match="experiment.num_node=1, but the job has 4 nodes"):
+        start_cluster(Config(), RunFolder(Config()), ["policy"], learns=True)
+
+
+def test_a_machine_that_lacks_an_accelerator_is_told_at_once(monkeypatch):
+    """Nobody could join a Ray that this process started."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    config = Config()
+    config.experiment.num_device = 1000
+    try:
+        with pytest.raises(RunError, match=r"0 of experiment.num_node=1 nodes with at least .*'GPU': 1000.* lower"):
+            Runtime(config, [])
+    finally:
+        ray.shutdown()
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def test_a_port_that_another_program_has_is_no_ray_head():
