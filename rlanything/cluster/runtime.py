@@ -33,7 +33,7 @@ from rlanything.runs.folder import RunError
 ACTOR_LOST = (ActorDiedError, ActorUnavailableError)
 POLL_S = 1.0
 HEAD_S = 60.0  # for the head to answer: it may have been started a moment ago
-END_S = 5.0  # for a process that was killed to be gone
+END_S = 5.0  # for processes that are killed to be gone
 PR_SET_CHILD_SUBREAPER = 36  # of prctl(2)
 LIBC = ctypes.CDLL(None)
 WAIT_S = 2.0  # before an actor that restarts is called again
@@ -152,11 +152,12 @@ class Runtime:
         atexit.unregister(self._end_own_ray)
         if self._others is None:
             return
-        left = _ray_processes() - self._others
-        for process in left:
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
-        psutil.wait_procs(left, END_S)
+        deadline = time.monotonic() + END_S
+        while (left := _ray_processes() - self._others) and time.monotonic() < deadline:  # one may just start another
+            for process in left:
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            psutil.wait_procs(left, POLL_S)
 
 
 def _ray_processes() -> set[psutil.Process]:
