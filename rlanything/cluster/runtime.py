@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import ctypes
 import logging
 import os
 import re
@@ -29,13 +28,12 @@ from rlanything.config import Config
 from rlanything.engines.base import EngineError
 from rlanything.interrupts import raise_unheard
 from rlanything.runs.folder import RunError
+from rlanything.sandbox.kernel import adopt_orphans
 
 ACTOR_LOST = (ActorDiedError, ActorUnavailableError)
 POLL_S = 1.0
 HEAD_S = 60.0  # for the head to answer: it may have been started a moment ago
 END_S = 5.0  # for processes that are killed to be gone
-PR_SET_CHILD_SUBREAPER = 36  # of prctl(2)
-LIBC = ctypes.CDLL(None)
 WAIT_S = 2.0  # before an actor that restarts is called again
 # Ray would hide the accelerators of an actor that asks for none by its own count; slots share them out.
 KEEP_DEVICES = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
@@ -63,9 +61,7 @@ class Runtime:
         os.environ |= NODE_ENV
         self._others: set[psutil.Process] | None = None  # of another Ray, where this process starts one
         if not address:
-            LIBC.prctl(
-                PR_SET_CHILD_SUBREAPER, 1
-            )  # what outlives its parent is this process's child then, and ends below
+            adopt_orphans()  # they end below
             self._others = _ray_processes()
             atexit.register(self._end_own_ray)
         _init_ray(
@@ -180,8 +176,8 @@ def _init_ray(**options: Any) -> None:
             ray.init(**options)
         finally:
             signal.signal(signal.SIGTERM, ours)  # asks Ray's handler once more, where a signal has just come
-    except Exception:
-        raise_unheard()  # it broke Ray's processes first
+    except Exception:  # Ray raises bare ones where its processes do not come up, and a signal may have ended them
+        raise_unheard()
         raise
     except SystemExit as end:
         if end.code != signal.SIGTERM:
