@@ -86,7 +86,7 @@ def measure_driver(config: Config, load: Workload, tokenizer: str) -> Costs:
     from rlanything import checksum, feedback, samples, types
     from rlanything.chat import Chat
     from rlanything.cluster.board import Board
-    from rlanything.cluster.runtime import result
+    from rlanything.cluster.calls import result
     from rlanything.config import ModelConfig
     from rlanything.diagnostics import diagnostics
     from rlanything.learner import packing

@@ -190,7 +190,9 @@ class EvaluationConfig:
 
 @dataclass
 class ClusterConfig:
-    placement: str = "colocated"  # colocated: accelerators serve, then learn | split: each does one of them
+    placement: str = (
+        "colocated"  # colocated: accelerators serve, then learn | split: each (of several) does one of them
+    )
     num_learner: int = 0  # ranks that train the models together; 0: one an accelerator, or one on CPUs
     num_env_host: int = 0  # processes that hold the episodes; 0: one a node
     num_restart: int = 3  # of each engine or host that died, over the whole run

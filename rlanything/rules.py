@@ -148,10 +148,11 @@ def check_numbers(config: object, expand: Expand, positive: Sequence[str] = POSI
 
 
 def needs_cluster(config: Config) -> bool:
-    """Whether one process with one device is not enough."""
+    """Whether one process on the CPU is not enough. On an accelerator it never is: the engines of one process could not
+    leave their memory to its learners, for what vLLM sleeps by serves one engine a process."""
     experiment, engine = config.experiment, config.engine
     replicas = (engine.policy.num_replica, engine.reward.num_replica, engine.rewriter.num_replica)
-    return max(experiment.num_node, experiment.num_device, config.cluster.num_learner, *replicas) > 1
+    return experiment.num_device > 0 or max(experiment.num_node, config.cluster.num_learner, *replicas) > 1
 
 
 def validate(config: Config, learns: bool = True) -> None:
@@ -259,6 +260,11 @@ def _check_accelerator(config: Config, learns: bool) -> None:
                 f"engine.{role}.num_replica={engine.num_replica}, tensor_parallel_size={engine.tensor_parallel_size}: "
                 "expected 1 and 1 on one accelerator; lower them, or raise experiment.num_device"
             )
+    if learns and config.cluster.placement == "split":
+        raise ConfigError(
+            "cluster.placement=split: one accelerator cannot be split between engines and learners; use colocated, or "
+            "raise experiment.num_device"
+        )
     if learns and config.cluster.num_learner > 1:
         raise ConfigError(
             f"cluster.num_learner={config.cluster.num_learner}: expected at most 1 on one accelerator; lower it, or "
@@ -268,7 +274,7 @@ def _check_accelerator(config: Config, learns: bool) -> None:
     if sum(shares) >= 1:
         raise ConfigError(
             f"engine.*.gpu_memory_utilization: {' + '.join(f'{s:g}' for s in shares)} of one accelerator; expected "
-            "less than 1 together, with room for the learners (such as 0.2 each)"
+            "less than 1 together, with room for what each process needs besides (such as 0.3 each)"
         )
 
 
@@ -305,8 +311,7 @@ def _check_staleness(config: Config) -> None:
 
 
 def _check_sharing(config: Config) -> None:
-    experiment = config.experiment
-    if config.cluster.placement != "colocated" or experiment.num_node * experiment.num_device < 2:
+    if config.cluster.placement != "colocated" or not config.experiment.num_device:
         return
     if config.rollout.max_staleness:
         raise ConfigError(

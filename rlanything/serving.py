@@ -26,20 +26,14 @@ if TYPE_CHECKING:
 
 def use_devices(config: Config, roles: Sequence[str]) -> None:
     """Hide the accelerators from torch, DeepSpeed and vLLM in this process where `num_device` is 0. Call it before they
-    are used. Where a cluster's processes have them, `Runtime` hides them from this one.
+    are used. Elsewhere a cluster's processes have them, and `Runtime` hides them from this one.
 
-    Raises VersionError where vLLM is to serve one of `roles` and is built for other devices, RunError where the run
-    asks for an accelerator that this machine lacks.
+    Raises VersionError where vLLM is to serve one of `roles` and is built for other devices.
     """
     if any(getattr(config.engine, role).kind == "vllm" for role in roles):
         check_vllm(config.experiment.num_device > 0)
     if config.experiment.num_device == 0:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    elif not needs_cluster(config) and not torch.cuda.is_available():
-        raise RunError(
-            "experiment.num_device=1: torch finds no accelerator here; install requirements.txt on a GPU machine whose "
-            "driver (nvidia-smi) is new enough for its CUDA, or set experiment.num_device=0 for the CPU"
-        )
 
 
 def start_cluster(config: Config, folder: RunFolder, roles: Sequence[str], learns: bool) -> Cluster | None:
@@ -134,7 +128,7 @@ class Serving:
 
     def figures(self) -> dict[str, float]:
         """Tokens and tokens per busy second of every engine since the last call; peak memory of this process and of
-        those that engines run in, and of the accelerator [GiB]; of a cluster, the faults since the run began."""
+        those that engines run in [GiB]; of a cluster, the faults since the run began."""
         figures: dict[str, float] = {}
         for role, model in self.models.items():
             now, last = model.engine.stats(), self._counted.get(role, EngineStats())
@@ -149,8 +143,6 @@ class Serving:
         if self._cluster:  # now: a replica that had died in this step is up again, and counted
             figures |= self._cluster.faults()
         figures["peak_memory_gb"] = peak_memory_gb() + sum(stats.own_memory_gb for stats in self._counted.values())
-        if torch.cuda.is_available():
-            figures["peak_gpu_memory_gb"] = torch.cuda.max_memory_reserved() / 2**30
         return figures
 
     def close(self) -> None:

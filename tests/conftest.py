@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,3 +40,27 @@ def forked(tmp_path_factory):
 
     with closing(ForkedRuns(tmp_path_factory.mktemp("forked"))) as runs:
         yield runs
+
+
+@pytest.fixture
+def accelerators(monkeypatch):
+    """`accelerators("4,5")` starts a node of which a job scheduler granted those; there are none in truth, which nobody
+    notices who does not ask torch."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    started = []
+
+    def start(names: str) -> None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", names)
+        node = {"num_cpus": 2, "num_gpus": len(names.split(","))}
+        started.append(Cluster(initialize_head=True, head_node_args=node))
+        monkeypatch.setenv("RAY_ADDRESS", started[0].address)
+
+    yield start
+    ray.shutdown()
+    for cluster in started:
+        cluster.shutdown()
+    for number, handler in handlers.items():
+        signal.signal(number, handler)

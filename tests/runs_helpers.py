@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from rlanything.config import AdaptationConfig, Config, DatasetConfig, EngineConfig, LearnerConfig, ModelConfig
 
-NUM_DEVICE = int(os.environ.get("RLANYTHING_TEST_DEVICES", "0"))  # 1: runs of one process have an accelerator
+NUM_DEVICE = int(os.environ.get("RLANYTHING_TEST_DEVICES", "0"))  # 1: runs of one machine have an accelerator
 
 
 def small_config(games: Path, model: Path, output: Path, name: str, engine: str = "transformers") -> Config:
@@ -34,6 +34,7 @@ def small_config(games: Path, model: Path, output: Path, name: str, engine: str 
         setattr(config.engine, role, made)
     for learner in ("policy", "reward"):
         made = LearnerConfig(lr=1e-3, num_update=2, dtype="float32", micro_batch_tokens=512, schedule="linear")
+        made.zero_stage = NUM_DEVICE  # an accelerator that is handed over wants at least 1
         setattr(config.training, learner, made)
     return config
 

@@ -77,6 +77,7 @@ def test_an_evaluation_spreads_over_nodes_without_a_word_of_learners(name):
         ("experiment.sinks=[tensorbord]", "experiment.sinks: found 'tensorbord', expected some of tensorboard"),
         ("experiment.num_device=1", r"gpu_memory_utilization: 0.85 \+ 0.85 \+ 0.85 of one accelerator"),
         ("experiment.num_device=1 engine.policy.num_replica=2", "engine.policy.num_replica=2, .* on one accelerator"),
+        ("experiment.num_device=1 cluster.placement=split", "placement=split: one accelerator cannot be split"),
         ("experiment.num_device=1 engine.reward.tensor_parallel_size=2", "tensor_parallel_size=2: expected 1 and 1"),
         (
             "experiment.num_device=1 cluster.num_learner=2",

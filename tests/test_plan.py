@@ -9,7 +9,7 @@ from runs_helpers import small_config
 from rlanything.config import ConfigError, LearnerConfig, ModelConfig
 from rlanything.engines.base import EngineError
 from rlanything.load import load_config
-from rlanything.plan import check_memory, learner_bytes, model_size
+from rlanything.memory import check_memory, learner_bytes, model_size
 from rlanything.train import train
 
 ROOT = Path(__file__).parents[1]
@@ -68,11 +68,6 @@ def test_shared_accelerators_hold_the_engines_or_one_learner_at_a_time():
     assert "reward learner 19.0 = 19.0 of 20 GiB" in check_memory(config, {(0, 0): parts})
     with pytest.raises(ConfigError, match="policy engine 12.0 . reward engine 9.0 = 21.0 of 20 GiB: the policy engine"):
         check_memory(config, {(0, 0): parts | {"reward engine": 9.0}})
-    config.experiment.num_node = config.experiment.num_device = 1
-    for role in ("policy", "reward", "rewriter"):
-        getattr(config.engine, role).num_replica = 1
-    with pytest.raises(ConfigError, match="= 52.0 of 20 GiB"):  # one process has all of it at once
-        check_memory(config, {(0, 0): parts})
 
 
 def test_engines_that_take_weights_from_learners_beside_them_need_room_for_both(capsys):
@@ -93,18 +88,35 @@ def test_engines_that_take_weights_from_learners_beside_them_need_room_for_both(
 
 def test_an_engine_takes_its_share_of_the_accelerator_and_its_weights_must_fit_into_it(capsys):
     words = [f"config={ROOT}/configs/alfworld_rl_one_gpu.yaml", "dry_run=true"]
-    train(load_config(words))
-    assert "policy engine 16.0 + reward engine 16.0 + rewriter engine 8.0 + policy learner" in capsys.readouterr().out
+    train(load_config([*words, *(f"model.{role}.path=Qwen/Qwen2.5-1.5B-Instruct" for role in ("policy", "reward"))]))
+    told = capsys.readouterr().out
+    assert "policy engine 32.0 + reward engine 24.0 + rewriter engine 12.0 = 68.0 of 80 GiB" in told
+    assert "learner ranks: 1, on node 0" in told and re.search(r"policy .* 1 x 1 +node 0 +2.79 +29.21 +36.32", told)
     with pytest.raises(ConfigError, match=r"gpu_memory_utilization=0.01 of 80 GiB is 0.8, and its weights take 0.9"):
         train(load_config([*words, "engine.policy.gpu_memory_utilization=0.01"]))
-    with pytest.raises(ConfigError, match=r"of 80 GiB: the policy engine is too large; lower engine.policy.gpu_mem"):
-        train(load_config([*words, "engine.policy.gpu_memory_utilization=0.65"]))
+    with pytest.raises(
+        ConfigError, match=r"GiB: the policy learner is too large; raise [^,]*, or set offload=true[^,]*"
+    ):
+        train(load_config([*words, "model.policy.path=Qwen/Qwen2.5-7B-Instruct", "model.reward.path=some-7B"]))
+
+
+def test_a_model_that_was_loaded_from_the_hub_before_is_counted_exactly(world, tmp_path, monkeypatch):
+    commit = "0" * 40
+    repository = tmp_path / "models--org--some-7B"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs/main").write_text(commit)
+    (repository / "snapshots").mkdir()
+    (repository / "snapshots" / commit).symlink_to(world.model)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    found = model_size(ModelConfig("org/some-7B"))
+    assert found == model_size(ModelConfig(str(world.model))) and found.source == "its files"
+    assert model_size(ModelConfig("org/other-7B")).parameters == 7e9
 
 
 def test_the_small_engine_takes_nothing_of_an_accelerator(capsys):
     words = [f"config={ROOT}/configs/alfworld_rl_one_gpu.yaml", "dry_run=true", "engine.rewriter.kind=transformers"]
     train(load_config(words))
-    assert "reward engine 16.0 + rewriter engine 0.0 + policy learner" in capsys.readouterr().out
+    assert "reward engine 24.0 + rewriter engine 0.0 = 56.0 of 80 GiB" in capsys.readouterr().out
 
 
 def test_a_model_whose_size_nobody_tells_is_named():

@@ -26,9 +26,10 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 
 from rlanything.cluster.addresses import use_interface
 from rlanything.cluster.board import board, was_restarted
+from rlanything.cluster.calls import Patience, cause, unwrapped
 from rlanything.cluster.learners import RemoteWeights
 from rlanything.cluster.placement import Slot
-from rlanything.cluster.runtime import Patience, Runtime, cause, unwrapped
+from rlanything.cluster.runtime import Runtime
 from rlanything.cluster.weights import stage
 from rlanything.config import ClusterConfig, EngineConfig, ModelConfig
 from rlanything.engines.base import (

@@ -12,9 +12,10 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 
 from rlanything.chat import Chat, ChatModel
 from rlanything.cluster.board import was_restarted
+from rlanything.cluster.calls import Patience, cause, unwrapped
 from rlanything.cluster.engines import ReplicatedEngine
 from rlanything.cluster.placement import Slot
-from rlanything.cluster.runtime import Patience, Runtime, cause, unwrapped
+from rlanything.cluster.runtime import Runtime
 from rlanything.collect import Batch, Collector
 from rlanything.config import Config
 from rlanything.domains.registry import make_domain

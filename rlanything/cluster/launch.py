@@ -8,7 +8,6 @@ Neither ssh nor shell start-up files are used. It listens at the address that th
 
 from __future__ import annotations
 
-import ctypes
 import math
 import os
 import signal
@@ -25,16 +24,15 @@ from typing import Any
 from rlanything.cli import run_guarded
 from rlanything.cluster.addresses import address_of
 from rlanything.cluster.membership import JOB_NODES, LaunchError, Membership, job_token, membership
-from rlanything.cluster.runtime import NODE_ENV
+from rlanything.cluster.session import NODE_ENV
 from rlanything.cluster.status import JOIN_TIMEOUT_S, StatusConnection, StatusServer, check_port
 from rlanything.errors import ClearError
+from rlanything.sandbox.kernel import die_with_parent
 from rlanything.versions import check_versions, installed
 
 CLOSE_S = 15.0  # for Ray to end by itself
 STOP_S = 60.0  # for the script to end by itself once it was told to
 POLL_S = 1.0
-PR_SET_PDEATHSIG = 1  # of prctl(2)
-LIBC = ctypes.CDLL(None)
 LOST = 1  # exit status of a node whose head or Ray process is gone
 
 
@@ -182,7 +180,7 @@ def _run_script(command: list[str], env: dict[str, str], must_stop: Callable[[],
 
 def _end_with_parent() -> None:
     """In a child: be told to end where this process is killed, so that nothing of a job is left behind."""
-    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    die_with_parent(signal.SIGTERM)
 
 
 def _first_host(nodes: str) -> str:

@@ -17,8 +17,9 @@ import torch
 import torch.distributed as dist
 
 from rlanything.cluster.addresses import use_interface
+from rlanything.cluster.calls import Limit, result
 from rlanything.cluster.placement import Route, Slot
-from rlanything.cluster.runtime import Limit, Runtime, result
+from rlanything.cluster.runtime import Runtime
 from rlanything.cluster.weights import StagedWeights, stage
 from rlanything.config import LearnerConfig, ModelConfig
 from rlanything.runs.folder import RunError

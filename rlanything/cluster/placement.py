@@ -2,8 +2,8 @@
 
 Accelerators are numbered through all nodes. Engines take consecutive ones, role after role, and share none. With
 `placement: colocated` every accelerator then also holds a learner rank (one of them works at a time); with `split` the
-learners have those that the engines left. One accelerator alone is shared by all. On CPUs there is nothing to share
-out: processes are dealt to the nodes in turn.
+learners have those that the engines left. One accelerator alone is shared by the engines too, each with its part of the
+memory. On CPUs there is nothing to share out: processes are dealt to the nodes in turn.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def place(config: Config, roles: Sequence[str], learns: bool = True) -> Placemen
     if not experiment.num_device:
         return _on_cpus(config, roles, hosts, learns)
     total = experiment.num_node * experiment.num_device
-    if total == 1:  # one process has it all
+    if total == 1:
         return Placement({role: [Slot(0, (0,))] for role in roles}, [Slot(0, (0,))] if learns else [], hosts)
     engines: dict[str, list[Slot]] = {}
     used = 0
@@ -120,6 +120,28 @@ def place(config: Config, roles: Sequence[str], learns: bool = True) -> Placemen
             f"{total} accelerators for the learners; lower it or engine.*.num_replica"
         )
     return Placement(engines, [_slot(range(i, i + 1), config) for i in range(first, first + num)], hosts)
+
+
+def where(slots: Sequence[Slot], num_device: int) -> str:
+    """Slots in words: nodes, and which of a node's accelerators where not all of them."""
+    used: dict[int, set[int]] = {}
+    for slot in slots:
+        used.setdefault(slot.node, set()).update(slot.devices)
+    nodes_of: dict[str, list[int]] = {}
+    for node, devices in sorted(used.items()):
+        nodes_of.setdefault("" if len(devices) == num_device else f" ({_ranges(sorted(devices))})", []).append(node)
+    return ", ".join(f"node {_ranges(nodes)}{which}" for which, nodes in nodes_of.items())
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Such as "0-3 6": of ascending numbers."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return " ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
 def _on_cpus(config: Config, roles: Sequence[str], hosts: list[Slot], learns: bool) -> Placement:

@@ -232,6 +232,8 @@ class Learner:
         # Not every minibatch has every metric: the mismatch is known only where the sampling weights were met.
         names = dict.fromkeys(name for u in updates for name in u)
         metrics = {name: float(np.mean([u[name] for u in updates if name in u])) for name in names}
+        if self.device.type == "cuda":
+            metrics["peak_gpu_memory_gb"] = torch.cuda.max_memory_reserved(self.device) / 2**30
         return metrics | {
             "num_update": float(len(updates)),
             "entries": float(sum(len(b.entries.nodes) for b in batches)),

@@ -84,9 +84,9 @@ def _prctl(option: int, *args: int) -> None:
     _check(_libc.prctl(option, *args, *[0] * (4 - len(args))), "prctl")
 
 
-def die_with_parent() -> None:
-    """SIGKILL for this process when its parent ends."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def die_with_parent(number: int = signal.SIGKILL) -> None:
+    """A signal for this process when the thread that started it ends."""
+    _prctl(_PR_SET_PDEATHSIG, number)
 
 
 def adopt_orphans() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlanything.cluster.placement import Route, Slot, place, route
+from rlanything.cluster.placement import Route, Slot, place, route, where
 from rlanything.config import Config, ConfigError
 from rlanything.rules import needs_cluster
 
@@ -19,9 +19,9 @@ def config(nodes: int, devices: int, replicas: tuple[int, int, int] = (1, 1, 1),
     return made
 
 
-def test_one_process_is_enough_for_one_device():
-    assert not needs_cluster(config(1, 0)) and not needs_cluster(config(1, 1))
-    assert needs_cluster(config(2, 0)) and needs_cluster(config(1, 2)) and needs_cluster(config(1, 0, (2, 1, 1)))
+def test_one_process_is_enough_for_a_cpu_alone():
+    assert not needs_cluster(config(1, 0))
+    assert needs_cluster(config(2, 0)) and needs_cluster(config(1, 1)) and needs_cluster(config(1, 0, (2, 1, 1)))
     assert needs_cluster(config(1, 0, num_learner=2))
 
 
@@ -43,6 +43,21 @@ def test_colocated_engines_share_no_accelerator_and_learners_have_all():
     assert placement.engines["rewriter"] == [Slot(1, (2,))]
     assert placement.learners == [Slot(n, (d,)) for n in range(2) for d in range(4)]
     assert placement.hosts == [Slot(0), Slot(1)]
+
+
+def test_one_accelerator_is_shared_by_engines_and_then_by_learners():
+    made = config(1, 1)
+    placement = place(made, ROLES)
+    assert placement.shares_devices and [placement.engines[role] for role in ROLES] == [[Slot(0, (0,))]] * 3
+    assert route(made, placement, "policy") == Route("ipc", (0,))
+
+
+def test_where_processes_are_is_told_by_nodes_and_ranges():
+    made = config(3, 4, (7, 1, 1))
+    placement = place(made, ROLES)
+    assert where(placement.engines["policy"], 4) == "node 0, node 1 (0-2)"
+    assert where(placement.engines["reward"] + [Slot(1, (1,)), Slot(1, (0,))], 4) == "node 1 (0-1 3)"
+    assert where(placement.learners, 4) == "node 0-2" and where(placement.hosts, 0) == "node 0-2"
 
 
 def test_a_tensor_parallel_engine_never_spans_two_nodes():

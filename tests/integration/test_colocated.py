@@ -4,10 +4,11 @@ import signal
 
 import pytest
 from replay import assert_trained_as_one_process
-from runs_helpers import spread_config
+from runs_helpers import small_config, spread_config
 
 from rlanything.cluster.engines import ReplicatedEngine
 from rlanything.cluster.placement import Placement
+from rlanything.rules import validate
 from rlanything.runs.metrics import read_jsonl
 from rlanything.train import train
 
@@ -56,6 +57,24 @@ def test_engines_that_share_devices_take_weights_before_their_caches_and_train_a
         for number, handler in handlers.items():
             signal.signal(number, handler)
     assert what_happens == [*START, *STEP, *SAVE, *STEP, *SAVE]
-    records = [r for r in read_jsonl(tmp_path / "run/metrics.jsonl") if r["phase"] == "train"]
+    assert_learned(config, tmp_path / "run")
+
+
+def test_one_accelerator_serves_all_roles_and_then_trains_them(
+    world, tmp_path, monkeypatch, accelerators, what_happens
+):
+    accelerators("3")
+    monkeypatch.setattr("rlanything.cluster.runtime.check_nodes", lambda *_: None)
+    config = small_config(world.games, world.model, tmp_path, "run")
+    config.experiment.num_device, config.experiment.total_step, config.cluster.weight_transfer = 1, 2, "ipc"
+    config.training.policy.zero_stage, config.training.reward.zero_stage = 1, 2
+    validate(config)
+    train(config)
+    assert what_happens == [*START, *STEP, *SAVE, *STEP, *SAVE]
+    assert_learned(config, tmp_path / "run")
+
+
+def assert_learned(config, run) -> None:
+    records = [r for r in read_jsonl(run / "metrics.jsonl") if r["phase"] == "train"]
     assert all(r["policy/logprob_abs_diff"] < 1e-3 and r["reward/logprob_abs_diff"] < 1e-3 for r in records)
-    assert_trained_as_one_process(config, tmp_path / "run")
+    assert_trained_as_one_process(config, run)

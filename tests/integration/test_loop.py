@@ -214,7 +214,10 @@ def test_two_processes_never_write_one_run(world, tmp_path):
         ({"model.policy.path": "./nowhere"}, "is no folder"),
         ({"experiment.num_node": 2}, "no Ray cluster is known here"),
         ({"rollout.max_staleness": 1}, "one process cannot make tokens while it learns"),
-        ({"experiment.num_device": 1}, "torch finds no accelerator here"),
+        (
+            {"experiment.num_device": 1, "training.policy.zero_stage": 1, "training.reward.zero_stage": 1},
+            "Ray finds 0 accelerators on this machine",
+        ),
         ({"evaluation.splits": "[eval]"}, "no games of split 'eval'"),
         ({"rollout.num_trail": 2}, "known keys there"),
     ],

@@ -8,9 +8,11 @@ import time
 import pytest
 import ray
 
+from rlanything.cluster.calls import Limit, result
 from rlanything.cluster.membership import JOB_NODES
 from rlanything.cluster.placement import Slot
-from rlanything.cluster.runtime import Limit, Runtime, result, wait_for_head
+from rlanything.cluster.runtime import Runtime
+from rlanything.cluster.session import wait_for_head
 from rlanything.config import Config
 from rlanything.runs.folder import RunError, RunFolder
 from rlanything.serving import start_cluster
@@ -19,20 +21,8 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-def four_devices(monkeypatch):
-    """A node of which a job scheduler granted accelerators 4 to 7; there are none in truth, which nobody notices who
-    does not ask torch."""
-    from ray.cluster_utils import Cluster
-
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 4})
-    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
-    yield
-    ray.shutdown()
-    cluster.shutdown()
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
+def four_devices(accelerators):
+    accelerators("4,5,6,7")
 
 
 def test_accelerators_that_ray_counts_and_torch_does_not_find_are_named(four_devices):
@@ -81,7 +71,9 @@ def test_a_machine_that_lacks_an_accelerator_is_told_at_once(monkeypatch):
     config = Config()
     config.experiment.num_device = 1000
     try:
-        with pytest.raises(RunError, match=r"0 of experiment.num_node=1 nodes with at least .*'GPU': 1000.* lower"):
+        with pytest.raises(
+            RunError, match="experiment.num_device=1000: Ray finds 0 accelerators on this machine; .* lower num_device"
+        ):
             Runtime(config, [])
     finally:
         ray.shutdown()

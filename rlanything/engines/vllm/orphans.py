@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
-import signal
 
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
+from rlanything.sandbox.kernel import die_with_parent
 
 
 def end_with_parent() -> None:
@@ -16,6 +14,6 @@ def end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is None:
         return
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
     if os.getppid() != parent.pid:  # it ended before
         os._exit(1)

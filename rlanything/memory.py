@@ -1,0 +1,173 @@
+"""What models take of an accelerator's memory: an engine its share, a learner its weights and what training them takes.
+Estimates, from the numbers of parameters."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+from rlanything.cluster.placement import Placement, route
+from rlanything.config import Config, ConfigError, LearnerConfig, ModelConfig
+from rlanything.precision import resolve_dtype
+from rlanything.rules import LEARNERS
+
+GIB = 2**30
+BYTES = {"bfloat16": 2, "float32": 4}
+# Parameters of adapters, a rank, by (a model's parameters)^(2/3): inputs and outputs of all its linear layers. By the
+# shapes of Qwen2.5 it is 0.89 at 0.5B, 0.65 at 7B and 0.71 at 14B.
+ADAPTER_WIDTH = 0.9
+_SIZE_IN_NAME = re.compile(r"(\d+(?:\.\d+)?)\s*([BM])\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class ModelSize:
+    """Parameters, and where the number comes from."""
+
+    parameters: float
+    source: str
+
+
+def model_size(model: ModelConfig) -> ModelSize:
+    """From the model's own files where they are here, else from its name. Raises ConfigError where neither tells."""
+    files = sorted(model_folder(model.path).glob("*.safetensors"))
+    if files:
+        return ModelSize(sum(_tensor_elements(f) for f in files), "its files")
+    match = _SIZE_IN_NAME.search(Path(model.path).name)
+    if match:
+        return ModelSize(float(match[1]) * (1e9 if match[2].upper() == "B" else 1e6), "its name")
+    raise ConfigError(
+        f"model {model.path}: no such folder, and its name does not tell its size (such as 7B); check the path"
+    )
+
+
+def model_folder(path: str) -> Path:
+    """Where a model's files lie on this machine: its folder, or what was loaded from the hub before. It need not be
+    there."""
+    folder = Path(path).expanduser()
+    if folder.is_dir():
+        return folder
+    try:
+        return Path(snapshot_download(path, local_files_only=True))
+    except (LocalEntryNotFoundError, HFValidationError):
+        return folder
+
+
+def _tensor_elements(file: Path) -> int:
+    """Elements of a .safetensors, from its header alone."""
+    with open(file, "rb") as f:
+        header = json.loads(f.read(int.from_bytes(f.read(8), "little")))
+    total = 0
+    for name, tensor in header.items():
+        if name != "__metadata__":
+            elements = 1
+            for n in tensor["shape"]:
+                elements *= n
+            total += elements
+    return total
+
+
+def learner_bytes(parameters: float, config: LearnerConfig, world: int, on_accelerator: bool = True) -> float:
+    """Bytes a device holds for a learner, activations aside, by ZeRO stage (arXiv 1910.02054, section 5).
+
+    With LoRA the frozen weights in the forward pass's dtype, which are the KL's reference too, and a learner of the
+    adapters.
+    """
+    if config.lora_rank:
+        frozen = BYTES[resolve_dtype(config.dtype, on_accelerator)] * parameters
+        trained = replace(config, lora_rank=0, kl_beta=0.0)
+        adapters = config.lora_rank * ADAPTER_WIDTH * parameters ** (2 / 3)
+        return frozen / (world if config.zero_stage >= 3 else 1) + learner_bytes(
+            adapters, trained, world, on_accelerator
+        )
+    weights, gradients, states = 4 * parameters, 4 * parameters, 2 * 4 * parameters
+    if config.zero_stage:  # DeepSpeed's optimizer steps on a copy of this rank's part of the float32 weights
+        states += 4 * parameters
+    casts = 2 * parameters if resolve_dtype(config.dtype, on_accelerator) == "bfloat16" else 0
+    if config.zero_stage == 3 and config.gradient_checkpointing:
+        casts = 0  # of a layer at a time; else the backward pass needs all of them, on every rank
+    total = casts + (0 if config.offload else states / (world if config.zero_stage else 1))
+    total += gradients / (world if config.zero_stage >= 2 else 1)
+    total += weights / (world if config.zero_stage >= 3 else 1)
+    if config.kl_beta and config.kl_reference == "initial":  # the frozen reference is float32 too
+        total += 4 * parameters / (world if config.zero_stage >= 3 else 1)
+    return total
+
+
+def device_gib(
+    config: Config, sizes: dict[str, ModelSize], placement: Placement
+) -> dict[tuple[int, int], dict[str, float]]:
+    """GiB that each process takes of each accelerator (node, index): a vLLM engine its share, the small engine, which
+    computes on the CPU, nothing, a learner its weights and what belongs to these, activations aside. An engine's
+    weights are told by themselves too where learners hand new ones over on the accelerator. Raises ConfigError where an
+    engine's weights do not fit into its share."""
+    world = max(1, len(placement.learners))
+    learners = [role for role in sizes if role in LEARNERS and placement.learners]
+    hand_over = any(route(config, placement, role).how == "ipc" for role in learners)
+    needs: dict[tuple[int, int], dict[str, float]] = {}
+    for role, size in sizes.items():
+        on_accelerator = getattr(config.engine, role).kind == "vllm"
+        share, weights = engine_gib(config, role, size) if on_accelerator else (0.0, 0.0)
+        for slot in placement.engines[role]:
+            for device in slot.devices:
+                parts = needs.setdefault((slot.node, device), {})
+                parts |= {f"{role} engine": share} | ({f"{role} engine's weights": weights} if hand_over else {})
+    for slot in placement.learners:
+        for device in slot.devices:
+            for role in learners:
+                gib = learner_bytes(sizes[role].parameters, getattr(config.training, role), world) / GIB
+                needs.setdefault((slot.node, device), {})[f"{role} learner"] = gib
+    return needs
+
+
+def engine_gib(config: Config, role: str, size: ModelSize) -> tuple[float, float]:
+    """A vLLM engine's share of an accelerator, and what its weights take of that. Raises ConfigError where they do not
+    fit."""
+    engine, memory = getattr(config.engine, role), config.experiment.device_memory_gb
+    weights = size.parameters * BYTES[resolve_dtype(engine.dtype, True)] / engine.tensor_parallel_size / GIB
+    share: float = engine.gpu_memory_utilization * memory
+    if weights >= share:
+        raise ConfigError(
+            f"engine.{role}.gpu_memory_utilization={engine.gpu_memory_utilization:g} of {memory:g} GiB is {share:.1f}, "
+            f"and its weights take {weights:.1f}; raise it, or engine.{role}.tensor_parallel_size"
+        )
+    return share, weights
+
+
+def check_memory(config: Config, needs: dict[tuple[int, int], dict[str, float]]) -> str:
+    """The fullest accelerator in a line. Raises ConfigError naming its largest part where it cannot fit.
+
+    Accelerators that engines and learners share are handed over: the engines together, or one learner, with the
+    engines' weights where it hands them new ones.
+    """
+
+    def turns(parts: dict[str, float]) -> list[dict[str, float]]:
+        """Parts that are there at the same time."""
+        weights = {name: gib for name, gib in parts.items() if name.endswith("weights")}
+        engines = {name: gib for name, gib in parts.items() if name.endswith("engine")}
+        learners = [{name: gib} | weights for name, gib in parts.items() if name.endswith("learner")]
+        return [engines, *learners] if engines and learners else [parts]
+
+    found = [(where, parts) for where, all_parts in needs.items() for parts in turns(all_parts)]
+    (node, device), parts = max(found, key=lambda item: sum(item[1].values()))
+    total, limit = sum(parts.values()), config.experiment.device_memory_gb
+    told = " + ".join(f"{name} {gib:.1f}" for name, gib in parts.items())
+    line = f"the fullest accelerator (node {node}, number {device}): {told} = {total:.1f} of {limit:g} GiB"
+    if total > limit:
+        largest = max(parts, key=lambda name: parts[name])
+        remedies = {
+            "learner": "raise training.*.zero_stage or cluster.num_learner, or set offload=true (with zero_stage>0)",
+            "engine": f"lower engine.{largest.split()[0]}.gpu_memory_utilization",
+            "weights": f"raise engine.{largest.split()[0]}.tensor_parallel_size",
+        }
+        remedy = remedies[largest.split()[-1]]
+        if any(name.endswith("weights") for name in parts):
+            remedy += ", or cluster.weight_transfer=store"
+        if config.experiment.num_node * config.experiment.num_device > 1:
+            remedy += ", or use cluster.placement=split"
+        raise ConfigError(f"{line}: the {largest} is too large; {remedy}")
+    return line
