@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -11,14 +12,18 @@ from omegaconf import OmegaConf
 
 from rlanything.config import Config, ConfigError
 from rlanything.domains.registry import make_domain
-from rlanything.evaluate import evaluation_tasks, run_evaluation, summarise
+from rlanything.evaluate import evaluation_tasks, play, summarise
 from rlanything.plan import print_devices
 from rlanything.runs.folder import RunError, RunFolder
 from rlanything.runs.metrics import Metrics, drop_after
-from rlanything.runs.progress import Progress
+from rlanything.runs.progress import Bar, Progress
 from rlanything.runs.store import read_groups, write_groups
 from rlanything.serving import Serving, start_cluster, use_devices
-from rlanything.types import Group
+from rlanything.types import Group, Task
+
+# Of the episodes that are under way: a part is saved when all of its own have ended, and the next one begins.
+PARTS_AT_ONCE = 8
+PART_EPISODES = 16  # or more: of fewer, one that broke would be too many (rollout.max_failure_rate)
 
 
 def benchmark(config: Config) -> None:
@@ -87,32 +92,47 @@ def _run(config: Config, folder: RunFolder, progress: Progress) -> None:
 
 def evaluate_split(split: str, serving: Serving, folder: RunFolder, progress: Progress) -> list[Group]:
     """All groups of a split; those of an earlier, unfinished call are read and not played again."""
-    config, domain = serving.config, serving.domain
-    tasks = evaluation_tasks(domain, split, config.evaluation.num_task, config.experiment.seed)
-    by_id = {t.id: t for t in tasks}
-    groups: list[Group] = []
-    # What is played at once is saved at once: smaller pieces would leave engines idle, and save hardly earlier.
-    size = max(1, config.rollout.max_concurrent // config.evaluation.num_rollout)
-    for start in range(0, len(tasks), size):
-        part, chunk = part_path(folder.path, split, start), tasks[start : start + size]
-        if part.exists():
-            found = read_groups(part, by_id)
-            if [g.task.id for g in found] != [t.id for t in chunk]:
+    config = serving.config
+    tasks = evaluation_tasks(serving.domain, split, config.evaluation.num_task, config.experiment.seed)
+    groups = read_parts(folder.path, split, tasks)
+    missing = [task for task in tasks if task.id not in groups]
+    num = config.evaluation.num_rollout
+    size = max(1, max(PART_EPISODES, config.rollout.max_concurrent // PARTS_AT_ONCE) // num)
+    at_once = asyncio.Semaphore(max(1, config.rollout.max_concurrent // (size * num)))
+
+    async def play_part(part: list[Task], bar: Bar) -> None:
+        async with at_once:
+            played = await play(part, serving.collect, config, judged=True, on_end=bar.advance)
+        path = part_path(folder.path, split, tasks.index(part[0]))
+        write_groups(path, played, serving.domain.describe, serving.domain.kind)
+        groups.update((group.task.id, group) for group in played)
+
+    async def play_all(bar: Bar) -> None:
+        parts = [missing[start : start + size] for start in range(0, len(missing), size)]
+        await asyncio.gather(*(play_part(part, bar) for part in parts))
+
+    with progress.phase(split, len(tasks) * num) as bar:
+        bar.advance(len(groups) * num)
+        asyncio.run(play_all(bar))
+    return [groups[task.id] for task in tasks]
+
+
+def read_parts(run: Path, split: str, tasks: Sequence[Task]) -> dict[str, Group]:
+    """The groups of an unfinished call by their task's id. Raises RunError where one is of another task."""
+    by_id, groups = {task.id: task for task in tasks}, dict[str, Group]()
+    for path in sorted(part_path(run, split, 0).parent.glob(f"{split}_*.parquet")):
+        for group in read_groups(path, by_id):
+            if group.task.id not in by_id:
                 raise RunError(
-                    f"{part}: holds episodes of other tasks than {split} now has there (did dataset.path or "
-                    "rollout.max_concurrent change?); choose another experiment.name, or remove the file"
+                    f"{path}: holds episodes of tasks that {split} has no longer (did dataset.path change?); choose "
+                    "another experiment.name, or remove the file"
                 )
-            groups += found
-            continue
-        label = f"{split} {start}/{len(tasks)}"
-        played = asyncio.run(run_evaluation(chunk, serving.collect, config, progress, label, judged=True))
-        write_groups(part, played, domain.describe, domain.kind)
-        groups += played
+            groups[group.task.id] = group
     return groups
 
 
 def part_path(run: Path, split: str, start: int) -> Path:
-    """Where a chunk's episodes wait until the split is complete."""
+    """Where the episodes of some tasks, `start` the first one's number, wait until the split is complete."""
     return run / "evaluations" / "parts" / f"{split}_{start:06d}.parquet"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from rlanything.collect import Batch, Collect
@@ -52,12 +52,18 @@ async def run_evaluation(
     tasks: Sequence[Task], collect: Collect, config: Config, progress: Progress, label: str, judged: bool
 ) -> list[Group]:
     """Play every task `evaluation.num_rollout` times at the evaluation's temperature."""
+    with progress.phase(label, len(tasks) * config.evaluation.num_rollout) as bar:
+        return await play(tasks, collect, config, judged, bar.advance)
+
+
+async def play(
+    tasks: Sequence[Task], collect: Collect, config: Config, judged: bool, on_end: Callable[[], None]
+) -> list[Group]:
+    """The same without a bar; `on_end` is called after every episode."""
     rollout = replace(config.rollout, temperature=config.evaluation.temperature)
     num, seed = config.evaluation.num_rollout, f"{config.experiment.seed}/evaluation"
     # A turn that the judge cannot read stays unjudged here: what the policy can do does not depend on its judge.
-    batch = Batch(tasks, num, seed, rollout, judged, required=False)
-    with progress.phase(label, len(tasks) * num) as bar:
-        groups = await collect(batch, bar.advance)
+    groups = await collect(Batch(tasks, num, seed, rollout, judged, required=False), on_end)
     check_failures(groups, rollout.max_failure_rate)
     return groups
 

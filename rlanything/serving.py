@@ -86,6 +86,7 @@ class Serving:
         self._cluster = cluster
         self._shares_devices = cluster is not None and cluster.placement.shares_devices
         self._asleep = False
+        self._collecting = 0  # batches under way
 
     def _chat_model(self, role: str, folder: RunFolder) -> ChatModel:
         model, engine = getattr(self.config.model, role), getattr(self.config.engine, role)
@@ -121,10 +122,13 @@ class Serving:
         """While engines generate, each of those in a process of its own has one core, and this process the others."""
         others = sum(getattr(self.config.engine, role).own_process for role in self.models)
         torch.set_num_threads(max(1, self.num_thread - others))
+        self._collecting += 1
         try:
             yield
         finally:
-            torch.set_num_threads(self.num_thread)
+            self._collecting -= 1
+            if not self._collecting:
+                torch.set_num_threads(self.num_thread)
 
     def figures(self) -> dict[str, float]:
         """Tokens and tokens per busy second of every engine since the last call; peak memory of this process and of

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import ray
@@ -24,7 +25,7 @@ from rlanything.types import Group
 
 REPORT_S = 0.5  # between two looks at how far the hosts are
 RESTARTS = "env_host_restarts"  # the fault's name
-START_S = 120.0  # a host's first answer may take longer: it may be starting
+START_S = 120.0  # that a host's first answer may take longer
 
 
 class EnvHost:
@@ -35,25 +36,31 @@ class EnvHost:
         self.config, self.domain = config, make_domain(config)
         self.domain.prepare(splits)
         self.chats = {role: Chat(getattr(config.model, role)) for role in roles}
-        self._ended = 0
+        self._ended: dict[int, int] = {}
 
-    async def collect(self, batch: Batch, engines: Mapping[str, ReplicatedEngine]) -> list[Group]:
-        """See `Collector.collect`. The engines come with every batch: Ray warns of an actor that may be started anew
-        and was made with the handles of others."""
+    async def collect(self, number: int, batch: Batch, engines: Mapping[str, ReplicatedEngine]) -> list[Group]:
+        """See `Collector.collect`; `number` is the batch's. The engines come with every batch: Ray warns of an actor
+        that may be started anew and was made with the handles of others."""
+        self._ended[number] = 0
+
+        def on_end() -> None:
+            self._ended[number] += 1
+
         models = {role: ChatModel(engine, self.chats[role]) for role, engine in engines.items()}
         collector = Collector(self.domain, models["policy"], models.get("reward"), self.config.reward)
-        return await collector.collect(batch, self._count)
+        try:
+            return await collector.collect(batch, on_end)
+        finally:
+            del self._ended[number]
 
-    async def ended(self) -> int:
-        """Episodes since the start."""
-        return self._ended
-
-    def _count(self) -> None:
-        self._ended += 1
+    async def ended(self, number: int) -> int:
+        """Episodes of a batch that is under way; 0 of any other."""
+        return self._ended.get(number, 0)
 
 
 class HostCollector:
-    """Spreads batches over hosts; the share of a host that dies is played anew by the one that Ray starts for it."""
+    """Spreads batches over hosts, in turn; the share of a host that dies is played anew by the one that Ray starts for
+    it."""
 
     def __init__(
         self,
@@ -66,6 +73,7 @@ class HostCollector:
         self.engines = {role: engine for role, engine in engines.items() if role in ("policy", "reward")}
         self.config = config.cluster
         options = {"max_restarts": self.config.num_restart, "max_concurrency": 1000}
+        self._turn, self._numbers = 0, count()
         self.hosts = [runtime.start(EnvHost, slot, config, splits, list(self.engines), **options) for slot in slots]
 
     async def collect(self, batch: Batch, on_end: Callable[[], None]) -> list[Group]:
@@ -73,18 +81,27 @@ class HostCollector:
         num = max(1, min(len(self.hosts), len(batch.tasks)))
         rollout = replace(batch.rollout, max_concurrent=-(-batch.rollout.max_concurrent // num))
         shares = [replace(batch, tasks=list(batch.tasks[i::num]), rollout=rollout) for i in range(num)]
-        parts = await asyncio.gather(
-            *(self._share(host, share, on_end) for host, share in zip(self.hosts, shares, strict=False))
-        )
+        hosts = [self.hosts[(self._turn + i) % len(self.hosts)] for i in range(num)]
+        self._turn += num
+        parts = await asyncio.gather(*(self._share(h, share, on_end) for h, share in zip(hosts, shares, strict=True)))
         by_task = {group.task.id: group for part in parts for group in part}
         return [by_task[task.id] for task in batch.tasks]
 
     async def _share(self, host: Any, share: Batch, on_end: Callable[[], None]) -> list[Group]:
-        patience = Patience(self.config.restart_timeout_s, "an environment host")
+        patience, number = Patience(self.config.restart_timeout_s, "an environment host"), next(self._numbers)
+        told = 0
+
+        def tell(ended: int) -> None:
+            nonlocal told
+            for _ in range(ended - told):  # fewer than before where they are played anew
+                on_end()
+            told = max(told, ended)
+
         while True:
-            reporting = asyncio.create_task(_report(host, on_end, share, patience))
+            watching = asyncio.create_task(_watch(host, number, tell, share.rollout.env_timeout_s, patience))
             try:
-                groups: list[Group] = await host.collect.remote(share, self.engines)
+                groups: list[Group] = await host.collect.remote(number, share, self.engines)
+                tell(len(share.tasks) * share.num)
                 return groups
             except ActorUnavailableError:  # it died, and Ray starts it anew
                 await asyncio.sleep(patience.pause_s())
@@ -96,17 +113,17 @@ class HostCollector:
             except RayTaskError as error:
                 raise unwrapped(error) from None
             finally:
-                reporting.cancel()
+                watching.cancel()
 
 
-async def _report(host: Any, on_end: Callable[[], None], share: Batch, patience: Patience) -> None:
-    """Call `on_end` for every episode that the host has ended since, until cancelled. A host that does not answer is
-    ended: an environment blocks it, which no timeout within it can see."""
-    before, told, timeout_s = None, 0, share.rollout.env_timeout_s
+async def _watch(host: Any, number: int, tell: Callable[[int], None], timeout_s: float, patience: Patience) -> None:
+    """Tell how many episodes of a batch have ended, until cancelled. A host that does not answer is ended: an
+    environment blocks it, which no timeout within it can see."""
+    limit_s = timeout_s + START_S  # it may be starting
     while True:
         try:
-            async with asyncio.timeout(timeout_s if before is not None else timeout_s + START_S):
-                ended = await host.ended.remote()
+            async with asyncio.timeout(limit_s):
+                ended = await host.ended.remote(number)
         except TimeoutError:
             ray.kill(host, no_restart=False)
             return
@@ -116,9 +133,6 @@ async def _report(host: Any, on_end: Callable[[], None], share: Batch, patience:
             await asyncio.sleep(REPORT_S)
             continue
         patience.answered()
-        before = ended if before is None else before
-        now = min(ended - before, len(share.tasks) * share.num)
-        for _ in range(now - told):
-            on_end()
-        told = now
+        limit_s = timeout_s
+        tell(ended)
         await asyncio.sleep(REPORT_S)

@@ -7,6 +7,8 @@ from runs_helpers import command, small_config
 
 from rlanything import benchmark as module
 from rlanything.config import ConfigError
+from rlanything.domains.registry import make_domain
+from rlanything.runs.folder import RunError
 from rlanything.runs.metrics import read_jsonl
 from rlanything.runs.store import read_rows
 
@@ -56,26 +58,35 @@ def test_an_evaluation_of_no_split_is_refused(world, tmp_path):
 def test_an_evaluation_that_was_cut_off_goes_on_where_it_stopped(world, tmp_path, monkeypatch, capsys):
     config = small_config(world.games, world.model, tmp_path, "eval")
     config.evaluation.num_task, config.rollout.max_concurrent = 0, 2
+    monkeypatch.setattr(module, "PART_EPISODES", 2)
     played = []
-    real = module.run_evaluation
+    real = module.play
 
-    async def counting(tasks, *args, **kwargs):
-        if len(played) == 3:
-            raise KeyboardInterrupt
+    async def cut_off_at_4(tasks, *args, **kwargs):
+        if len(played) == 4:
+            raise RuntimeError("cut off")
         played.append(len(tasks))
         return await real(tasks, *args, **kwargs)
 
-    monkeypatch.setattr(module, "run_evaluation", counting)
-    with pytest.raises(KeyboardInterrupt):
+    monkeypatch.setattr(module, "play", cut_off_at_4)
+    with pytest.raises(RuntimeError, match="cut off"):
         module.benchmark(config)
-    played[:] = [0]  # 3 of 6 chunks are done: those of the first split
-    with pytest.raises(KeyboardInterrupt):
-        module.benchmark(config)
+    assert played == [2, 2, 2, 2], "3 parts are the first split"
     played.clear()
+    monkeypatch.setattr(module, "PART_EPISODES", 1)  # another version of the program may choose other parts
     module.benchmark(config)
-    assert played == [2]
+    assert played == [1, 1, 1, 1]
     rows = read_rows(tmp_path / "eval/evaluations/step_000000_eval_out_of_distribution.parquet")
     assert len(rows) == 6 and all(row["turns"] for row in rows)
     records = [r for r in read_jsonl(tmp_path / "eval/metrics.jsonl") if r["split"] == "eval_out_of_distribution"]
     assert records[-1]["episodes"] == 6 and 0 <= records[-1]["success_low"] <= records[-1]["success_high"] <= 1
     assert "eval_in_distribution" in capsys.readouterr().out
+
+
+def test_parts_of_another_data_set_are_refused(world, tmp_path):
+    config = small_config(world.games, world.model, tmp_path, "eval")
+    config.evaluation.splits = ["eval_in_distribution"]
+    module.benchmark(config)
+    others = make_domain(config).tasks("train")
+    with pytest.raises(RunError, match="eval_in_distribution_000000.parquet: holds episodes of tasks that eval_in_dis"):
+        module.read_parts(tmp_path / "eval", "eval_in_distribution", others)
