@@ -53,8 +53,12 @@ class HealthCheck:
             self._thread.join()
 
     def _run(self) -> None:
+        looked = time.monotonic()
         while not self._closing.wait(PERIOD_S):
+            before, looked = looked, time.monotonic()
             for watched in list(self._watched):
+                if looked - before > 2 * PERIOD_S:  # this process was stopped, as by Ctrl-Z, and heard nobody
+                    watched.since = looked
                 try:
                     self._look(watched)
                 except RayError as error:  # dead for good: whoever asks it for something learns that

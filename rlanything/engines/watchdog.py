@@ -41,10 +41,16 @@ class Watchdog:
         self._since = None
 
     def _watch(self) -> None:
+        pause_s = min(1.0, self.limit_s / 4)
+        looked = time.monotonic()
         while True:
-            time.sleep(min(1.0, self.limit_s / 4))
-            since = self._since
-            if since is not None and time.monotonic() - since > self.limit_s:
+            time.sleep(pause_s)
+            since, before, looked = self._since, looked, time.monotonic()
+            if since is None:
+                continue
+            if looked - before > self.limit_s / 2:  # this whole process was stopped: its engine was not at fault
+                self._since = looked
+            elif looked - since > self.limit_s:
                 self._end()
 
     def _end(self) -> None:

@@ -39,6 +39,20 @@ def look(monkeypatch):
         check._look(watched)
         return killed
 
+    def look_after_standing_still(seconds):
+        """As its thread does, which slept so long with the whole process."""
+
+        def wait(_):
+            now[0] += seconds
+            return next(over)
+
+        over = iter([False, True])
+        check._watched = [watched]
+        monkeypatch.setattr(check._closing, "wait", wait)
+        check._run()
+        return killed
+
+    look.after_standing_still = look_after_standing_still
     return look
 
 
@@ -66,3 +80,9 @@ def test_a_replica_that_is_started_anew_may_load_its_model_longer(look):
 def test_a_replica_that_is_dead_for_good_is_told(look):
     with pytest.raises(ActorDiedError):
         look(1.0, "DEAD", ActorDiedError())
+
+
+def test_a_replica_is_not_ended_because_the_one_who_asks_was_stopped(look):
+    assert look(4.0, "ALIVE", "none") == []
+    assert look.after_standing_still(1000.0) == []
+    assert len(look(11.0, "ALIVE", "none")) == 1, "its limit begins anew"
