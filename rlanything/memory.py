@@ -12,7 +12,7 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
 from rlanything.cluster.placement import Placement, route
-from rlanything.config import Config, ConfigError, LearnerConfig, ModelConfig
+from rlanything.config import Config, ConfigError, EngineConfig, LearnerConfig, ModelConfig
 from rlanything.precision import resolve_dtype
 from rlanything.rules import LEARNERS
 
@@ -34,7 +34,7 @@ class ModelSize:
 
 def model_size(model: ModelConfig) -> ModelSize:
     """From the model's own files where they are here, else from its name. Raises ConfigError where neither tells."""
-    files = sorted(model_folder(model.path).glob("*.safetensors"))
+    files = sorted(_folder(model.path).glob("*.safetensors"))
     if files:
         return ModelSize(sum(_tensor_elements(f) for f in files), "its files")
     match = _SIZE_IN_NAME.search(Path(model.path).name)
@@ -45,7 +45,7 @@ def model_size(model: ModelConfig) -> ModelSize:
     )
 
 
-def model_folder(path: str) -> Path:
+def _folder(path: str) -> Path:
     """Where a model's files lie on this machine: its folder, or what was loaded from the hub before. It need not be
     there."""
     folder = Path(path).expanduser()
@@ -124,11 +124,16 @@ def device_gib(
     return needs
 
 
+def weights_gib(engine: EngineConfig, size: ModelSize, on_accelerator: bool) -> float:
+    """What an engine's weights take of each of its devices."""
+    return size.parameters * BYTES[resolve_dtype(engine.dtype, on_accelerator)] / engine.tensor_parallel_size / GIB
+
+
 def engine_gib(config: Config, role: str, size: ModelSize) -> tuple[float, float]:
     """A vLLM engine's share of an accelerator, and what its weights take of that. Raises ConfigError where they do not
     fit."""
     engine, memory = getattr(config.engine, role), config.experiment.device_memory_gb
-    weights = size.parameters * BYTES[resolve_dtype(engine.dtype, True)] / engine.tensor_parallel_size / GIB
+    weights = weights_gib(engine, size, on_accelerator=True)
     share: float = engine.gpu_memory_utilization * memory
     if weights >= share:
         raise ConfigError(

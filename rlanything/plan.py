@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from omegaconf import OmegaConf
 
@@ -12,17 +13,15 @@ from rlanything.domains.base import TaskError
 from rlanything.domains.registry import make_domain
 from rlanything.engines import check_model
 from rlanything.memory import (
-    BYTES,
     GIB,
     ModelSize,
     check_memory,
     device_gib,
     engine_gib,
     learner_bytes,
-    model_folder,
     model_size,
+    weights_gib,
 )
-from rlanything.precision import resolve_dtype
 from rlanything.rules import LEARNERS, needs_cluster, training_roles
 from rlanything.runs.progress import Progress
 
@@ -58,7 +57,7 @@ def print_devices(config: Config, roles: Sequence[str], progress: Progress, lear
     experiment, on_accelerators = config.experiment, config.experiment.num_device > 0
     sizes = {role: model_size(getattr(config.model, role)) for role in roles}
     for role in roles:
-        if model_folder(getattr(config.model, role).path).is_dir():  # else it is looked at when the run starts
+        if Path(getattr(config.model, role).path).is_dir():  # a model of the hub is looked at when the run starts
             check_model(getattr(config.model, role), getattr(config.engine, role))
     placement = place(config, roles, learns)
     rows = [_row(config, role, size, placement) for role, size in sizes.items()]
@@ -82,12 +81,12 @@ def _row(config: Config, role: str, size: ModelSize, placement: Placement) -> di
     """A role's cells by their column."""
     engine, num_device = getattr(config.engine, role), config.experiment.num_device
     on_accelerators = num_device > 0
-    serves = on_accelerators and engine.kind == "vllm"
-    weights = size.parameters * BYTES[resolve_dtype(engine.dtype, serves)] / engine.tensor_parallel_size / GIB
-    cache = engine.kv_cache_gb if engine.kind == "vllm" else 0.0
-    if serves:
+    if on_accelerators and engine.kind == "vllm":
         share, weights = engine_gib(config, role, size)
         cache = share - weights
+    else:
+        weights = weights_gib(engine, size, on_accelerator=False)
+        cache = engine.kv_cache_gb if engine.kind == "vllm" else 0.0
     several = needs_cluster(config)
     row = {
         "role": role,
