@@ -3,7 +3,9 @@
 Node 0 starts Ray's head and the script; the others join Ray and wait. All end when the script ends, with its exit
 status, which node 0 tells them over a connection of their own (port + 1): a connection that breaks means to them that
 node 0 is gone, and to node 0 that a node is gone, whose share of the work nobody else has: the script is stopped.
-Neither ssh nor shell start-up files are used. It listens at the address that the scheduler gave.
+Neither ssh nor shell start-up files are used. Over that connection node 0 also gives the token that Ray asks for, to
+whoever knows the job's command and id. It listens at the address that the scheduler gave, Ray (which knows no other
+way) on all of a node's interfaces, or on the loopback alone where that address is the loopback's.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from rlanything.cli import run_guarded
+from rlanything.cluster.access import ASK_LOOPBACK, LOOPBACK, authentication, fresh_token
 from rlanything.cluster.addresses import address_of
 from rlanything.cluster.membership import JOB_NODES, LaunchError, Membership, job_token, membership
 from rlanything.cluster.session import NODE_ENV
@@ -33,10 +36,11 @@ from rlanything.versions import check_versions, installed
 CLOSE_S = 15.0  # for Ray to end by itself
 STOP_S = 60.0  # for the script to end by itself once it was told to
 POLL_S = 1.0
+USAGE = "usage: scripts/launch.sh SCRIPT.py config=FILE.yaml [key=value ...], on every node of a job"
 LOST = 1  # exit status of a node whose head or Ray process is gone
 
 
-def start_ray(me: Membership, head: str, address: str, log: Path) -> subprocess.Popen[bytes]:
+def start_ray(me: Membership, head: str, address: str, token: str, log: Path) -> subprocess.Popen[bytes]:
     """Ray on this node, as the head where this is node 0; `head` is that node's address, `address` this node's."""
     log.parent.mkdir(parents=True, exist_ok=True)
     where = ["--head", f"--port={me.port}", f"--ray-client-server-port={me.port + 2}", "--include-dashboard=false"]
@@ -44,25 +48,19 @@ def start_ray(me: Membership, head: str, address: str, log: Path) -> subprocess.
         where = [f"--address={head}:{me.port}"]
     # A folder of its own: where two nodes start on one machine at the same time, Ray gives them the same sockets.
     folder = Path(os.environ.get("RAY_TMPDIR", tempfile.gettempdir())) / f"ray_node_{me.rank}"
+    ray_cli = "rlanything.cluster.access" if head == LOOPBACK else "ray.scripts.scripts"
     with open(log, "ab") as out:
         return subprocess.Popen(
             [
-                *(sys.executable, "-m", "ray.scripts.scripts", "start", *where, f"--node-ip-address={address}"),
+                *(sys.executable, "-m", ray_cli, "start", *where, f"--node-ip-address={address}"),
                 *(f"--temp-dir={folder}", "--block", "--disable-usage-stats"),
             ],
             stdout=out,
             stderr=out,
             start_new_session=True,
             preexec_fn=_end_with_parent,
-            env=node_env(),
+            env=os.environ | NODE_ENV | authentication(token),
         )
-
-
-def node_env() -> dict[str, str]:
-    """Ray authenticates by a token that all nodes must hold: RAY_AUTH_TOKEN of the job's environment, where it is set.
-    Without one it is told not to, for the tokens that it would make on every node differ."""
-    shared = any(name in os.environ for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"))
-    return os.environ | NODE_ENV | ({} if shared else {"RAY_AUTH_MODE": "disabled"})
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
@@ -87,7 +85,8 @@ def run_head(me: Membership, command: list[str], log: Path) -> int:
             f"node 0's host {me.host!r} tells node 0 no address by which others reach it ({error}): give one in "
             "MLP_WORKER_0_HOST or MASTER_ADDR on every node"
         ) from error
-    server = StatusServer(address, me.port + 1, me.num_node, job_token(os.environ, command))
+    token = fresh_token(os.environ)
+    server = StatusServer(address, me.port + 1, me.num_node, job_token(os.environ, command), token)
     status, lost = LOST, ""
     ray: subprocess.Popen[bytes] | None = None
 
@@ -101,9 +100,10 @@ def run_head(me: Membership, command: list[str], log: Path) -> int:
         check_versions(installed(), f"node 0 ({socket.gethostname()})")
         check_port(address, me.port)
         check_port(address, me.port + 2)  # Ray's for clients, which nobody asks, but Ray ends where it is taken
-        ray = start_ray(me, address, address, log)
-        told = {"RAY_ADDRESS": f"{address}:{me.port}", JOB_NODES: str(me.num_node)}
-        status = _run_script(command, node_env() | told, must_stop)
+        ray = start_ray(me, address, address, token, log)
+        told = {"RAY_ADDRESS": f"{address}:{me.port}", JOB_NODES: str(me.num_node)} | authentication(token)
+        told |= ASK_LOOPBACK if address == LOOPBACK else {}
+        status = _run_script(command, os.environ | NODE_ENV | told, must_stop)
         if server.lost is not None:
             lost = f"node {server.lost} is gone: {server.why or 'its machine or its job; see its own output'}"
         if lost and not server.stopped and status != 0:
@@ -131,7 +131,7 @@ def run_worker(me: Membership, command: list[str], log: Path) -> int:
     ray: subprocess.Popen[bytes] | None = None
     try:
         check_versions(installed(), where)
-        ray = start_ray(me, connection.head, connection.address, log)
+        ray = start_ray(me, connection.head, connection.address, connection.token, log)
         while ray.poll() is None or stopped:  # where all were told to stop, Ray may end before node 0 tells
             try:
                 status = connection.told(POLL_S)
@@ -197,8 +197,11 @@ def _first_host(nodes: str) -> str:
 def main() -> None:
     """Take this node's part."""
     command = sys.argv[1:]
+    if command and command[0] in ("-h", "--help"):
+        print(f"{USAGE}\n\n{__doc__}")
+        return
     if not command or not command[0].endswith(".py"):
-        raise LaunchError("usage: python -m rlanything.cluster.launch SCRIPT.py config=FILE.yaml [key=value ...]")
+        raise LaunchError(USAGE)
     me = membership(os.environ, _first_host)
     log = Path("logs") / f"ray_node_{me.rank}.log"
     sys.exit(run_head(me, command, log) if me.rank == 0 else run_worker(me, command, log))

@@ -12,13 +12,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 import ray
 
+from rlanything.cluster.access import fresh_token, loopback_alone
 from rlanything.interrupts import raise_unheard
 from rlanything.runs.folder import RunError
 from rlanything.sandbox.kernel import adopt_orphans
@@ -42,16 +43,19 @@ class Session:
         os.environ |= NODE_ENV
         self._others: set[psutil.Process] | None = None  # of another Ray, where this process starts one
         if not address:
+            if token := fresh_token(os.environ):
+                os.environ["RAY_AUTH_TOKEN"] = token  # that it is asked for is Ray's default here
             adopt_orphans()  # they end below
             self._others = _ray_processes()
             atexit.register(self._end_own)
-        _init_ray(
-            address=address or "local",
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            runtime_env={"worker_process_setup_hook": _work_in(str(Path.cwd()))},
-        )
+        with nullcontext() if address else loopback_alone():
+            _init_ray(
+                address=address or "local",
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                runtime_env={"worker_process_setup_hook": _work_in(str(Path.cwd()))},
+            )
 
     def close(self) -> None:
         """Leave the cluster. Waits for nothing of Ray's: a signal to the whole group ended its processes too."""

@@ -13,7 +13,7 @@ from rlanything.cluster.membership import LaunchError, Membership
 
 JOIN_TIMEOUT_S = 600.0  # for node 0 to come up
 RANK_BYTES = 4
-JOINED = b"j"  # what node 0 answers a node of its own job
+JOINED = b"j"  # what node 0 answers a node of its own job, with the token for Ray and, before it, its length in a byte
 ANSWER_S = 5.0  # for that
 HERE = b"h"  # what the node says to it: from then on its connection counts, for it may have given up an earlier one
 SIGNALS = 128  # an exit status from here on says by which signal
@@ -44,11 +44,12 @@ class StatusServer:
     """Node 0's end: it tells the others the script's exit status, when there is one.
 
     `lost` is the first node that left before that, `why` what it gave as its reason; `stopped` says whether a node was
-    told to stop. `job` is what the nodes of this job say of it, with their rank (`membership.job_token`).
+    told to stop. `job` is what the nodes of this job say of it, with their rank (`membership.job_token`); `token` is
+    what they need for its Ray.
     """
 
-    def __init__(self, host: str, port: int, num_node: int, job: bytes) -> None:
-        self.num_node, self._job = num_node, job
+    def __init__(self, host: str, port: int, num_node: int, job: bytes, token: str = "") -> None:
+        self.num_node, self._job, self._token = num_node, job, token.encode()
         self._socket = _listen(host, port)
         self._nodes: list[socket.socket] = []
         self.lost: int | None = None
@@ -71,7 +72,7 @@ class StatusServer:
             if not said.startswith(self._job):  # a stranger, or a node of another job that was given this port too
                 node.close()
                 return
-            node.sendall(JOINED)
+            node.sendall(JOINED + bytes([len(self._token)]) + self._token)
             if node.recv(1) != HERE:
                 node.close()
                 return
@@ -110,6 +111,8 @@ class StatusConnection:
                 self._socket = socket.create_connection((address_of(me.host), me.port + 1), timeout=ANSWER_S)
                 self._socket.sendall(job + me.rank.to_bytes(RANK_BYTES))
                 if self._socket.recv(1) == JOINED:
+                    length = int.from_bytes(self._socket.recv(1))
+                    self.token: str = self._socket.recv(length, socket.MSG_WAITALL).decode()
                     self._socket.sendall(HERE)
                     break
                 raise ConnectionError("a job of another command or id has the port, or another program")

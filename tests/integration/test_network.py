@@ -1,9 +1,11 @@
 """Three nodes that do not share an address: network namespaces of one machine, joined by a bridge."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +18,8 @@ from rlanything.runs.metrics import read_jsonl
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 SUBNET = "10.231.77"  # private; seen inside the namespaces alone
+SECRET = "what-nobody-else-may-read-0123456789"
+SECRETS = {"WANDB_API_KEY": SECRET, "HF_TOKEN": SECRET, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": SECRET}
 
 
 def ip(line: str) -> None:
@@ -77,7 +81,13 @@ def test_a_node_whose_network_hangs_is_lost_within_minutes(three_networks, tmp_p
     assert_nobody_works_in(tmp_path)
 
 
-def test_a_job_on_nodes_of_different_addresses_trains_what_one_process_would(world, three_networks, tmp_path):
+def test_a_job_on_nodes_of_different_addresses_trains_what_one_process_would_and_tells_no_secret(
+    world, three_networks, tmp_path, monkeypatch
+):
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    ray_files = Path(tempfile.mkdtemp(prefix="ray"))  # Ray's sockets allow of some 100 characters
+    monkeypatch.setenv("RAY_TMPDIR", str(ray_files))
     config = spread_config(world.games, world.model, tmp_path, "run", "vllm")
     config.cluster.weight_transfer = "broadcast"
     script = command(config, tmp_path)[1:]
@@ -87,4 +97,9 @@ def test_a_job_on_nodes_of_different_addresses_trains_what_one_process_would(wor
     assert [node.returncode for node in nodes] == [0, 0, 0], said
     records = [r for r in read_jsonl(tmp_path / "run/metrics.jsonl") if r["phase"] == "train"]
     assert [r["step"] for r in records] == [1, 2]
+    written = [path for folder in (tmp_path, ray_files, root / "logs") for path in folder.rglob("*") if path.is_file()]
+    assert len([path for path in written if path.is_relative_to(ray_files)]) > 3, "Ray's files were not looked at"
+    assert not [path for path in written if SECRET.encode() in path.read_bytes()]
+    assert not [text for text in said if SECRET in text]
+    shutil.rmtree(ray_files)
     assert_trained_as_one_process(config, tmp_path / "run")
