@@ -22,7 +22,7 @@ from rlanything.memory import (
     model_size,
     weights_gib,
 )
-from rlanything.rules import LEARNERS, needs_cluster, training_roles
+from rlanything.roles import LEARNERS, needs_cluster, training_roles
 from rlanything.runs.progress import Progress
 
 

@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 
 from rlanything.config import Config, ConfigError
+from rlanything.roles import LEARNERS, ROLES, needs_cluster, training_roles
 
-ROLES = ("policy", "reward", "rewriter")
-LEARNERS = ("policy", "reward")
 # {role} and {learner} stand for each of them.
 CHOICES: dict[str, tuple[object, ...]] = {
     "experiment.resume": ("auto", "never"),
@@ -105,12 +104,6 @@ SINKS = ("tensorboard", "wandb", "trackio")
 Expand = Callable[[str], list[str]]
 
 
-def training_roles(config: Config) -> list[str]:
-    """The roles that a training run has engines for."""
-    judged, adapts = config.reward.num_evaluation > 0, config.adaptation.enabled
-    return ["policy", *["reward"] * judged, *["rewriter"] * adapts]
-
-
 def every_role(pattern: str) -> list[str]:
     """The keys of `Config` that a pattern stands for."""
     if "{role}" in pattern:
@@ -147,14 +140,6 @@ def check_numbers(config: object, expand: Expand, positive: Sequence[str] = POSI
             raise ConfigError(f"{key}: found {found!r}, expected two numbers of at least 0 and below 1")
 
 
-def needs_cluster(config: Config) -> bool:
-    """Whether one process on the CPU is not enough. On an accelerator it never is: the engines of one process could not
-    leave their memory to its learners, for what vLLM sleeps by serves one engine a process."""
-    experiment, engine = config.experiment, config.engine
-    replicas = (engine.policy.num_replica, engine.reward.num_replica, engine.rewriter.num_replica)
-    return experiment.num_device > 0 or max(experiment.num_node, config.cluster.num_learner, *replicas) > 1
-
-
 def validate(config: Config, learns: bool = True) -> None:
     """Check what types cannot say; of an evaluation, which does not learn, only what it uses. Raises ConfigError naming
     the key."""
@@ -165,7 +150,7 @@ def validate(config: Config, learns: bool = True) -> None:
             raise ConfigError(f"experiment.sinks: found {sink!r}, expected some of {', '.join(SINKS)}")
     _check_contexts(config)
     _check_processes(config)
-    _check_accelerator(config, learns)
+    _check_single_accelerator(config, learns)
     _check_sampling(config, learns)
     if learns:
         _check_bands(config)
@@ -249,7 +234,7 @@ def _check_processes(config: Config) -> None:
             )
 
 
-def _check_accelerator(config: Config, learns: bool) -> None:
+def _check_single_accelerator(config: Config, learns: bool) -> None:
     if not config.experiment.num_node == config.experiment.num_device == 1:
         return
     used = [role for role in training_roles(config) if getattr(config.model, role).path]  # an evaluation may have one

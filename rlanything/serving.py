@@ -15,7 +15,7 @@ from rlanything.collect import Batch, Collector
 from rlanything.config import Config
 from rlanything.domains.registry import make_domain
 from rlanything.engines.base import EngineStats, peak_memory_gb
-from rlanything.rules import needs_cluster
+from rlanything.roles import needs_cluster
 from rlanything.runs.folder import RunError, RunFolder
 from rlanything.types import Group
 from rlanything.versions import check_vllm

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rlanything.config import Config
 from rlanything.learner.deepspeed import Learner
-from rlanything.rules import training_roles
+from rlanything.roles import training_roles
 from rlanything.runs.folder import RunError, RunFolder
 from rlanything.serving import Serving, start_cluster
 from rlanything.types import Task

@@ -7,7 +7,7 @@ from contextlib import closing
 from rlanything.config import Config
 from rlanything.loop import Loop
 from rlanything.plan import print_plan
-from rlanything.rules import training_roles
+from rlanything.roles import training_roles
 from rlanything.runs.folder import RunFolder
 from rlanything.runs.progress import Progress
 from rlanything.runs.report import before_after

@@ -20,7 +20,7 @@ from rlanything.cluster.runtime import Runtime
 from rlanything.config import Config
 from rlanything.domains.registry import make_domain
 from rlanything.engines import check_model
-from rlanything.rules import LEARNERS
+from rlanything.roles import LEARNERS
 from rlanything.runs.folder import RunFolder
 
 

@@ -31,6 +31,7 @@ from rlanything.learner.attention import FLEX_BLOCK
 from rlanything.learner.distributed import engine_config, partitioned, start_deepspeed
 from rlanything.learner.loss import TokenBatch, policy_loss, supervised_loss
 from rlanything.learner.model import TreeModel
+from rlanything.learner.optimizer import ClippedAdamW, lr_factor
 from rlanything.learner.packing import MicroBatch, build_trees, pack, packing_ratio, split_minibatches
 from rlanything.learner.state import ShardedState
 from rlanything.lora import merged
@@ -51,35 +52,6 @@ class _Micro:
 
 
 Objective = Callable[[_Micro, float], tuple[Tensor, dict[str, Tensor]]]
-
-
-class ClippedAdamW(torch.optim.AdamW):
-    """AdamW that clips the gradient's norm and keeps it where DeepSpeed's engine looks for it."""
-
-    def __init__(self, params: list[torch.nn.Parameter], max_norm: float, **kwargs: object) -> None:
-        super().__init__(params, **kwargs)  # type: ignore[arg-type]
-        self.max_norm = max_norm
-        self._global_grad_norm = 0.0
-
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Clip, then step."""
-        params = [p for group in self.param_groups for p in group["params"]]
-        self._global_grad_norm = float(torch.nn.utils.clip_grad_norm_(params, self.max_norm or math.inf))
-        super().step(closure)
-
-
-def lr_factor(update: int, total_update: int, config: LearnerConfig) -> float:
-    """What the learning rate of update number `update` (from 0) is multiplied by: warm-up, then the schedule.
-
-    linear and cosine reach 0 at `total_update` and stay there.
-    """
-    if update < config.warmup_update:
-        return (update + 1) / config.warmup_update
-    if config.schedule == "constant":
-        return 1.0
-    span = max(1, total_update - config.warmup_update)
-    done = min(1.0, (update - config.warmup_update) / span)
-    return 1.0 - done if config.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * done))
 
 
 class Learner:

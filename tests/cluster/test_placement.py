@@ -4,7 +4,7 @@ import pytest
 
 from rlanything.cluster.placement import Route, Slot, place, route, where
 from rlanything.config import Config, ConfigError
-from rlanything.rules import needs_cluster
+from rlanything.roles import needs_cluster
 
 ROLES = ("policy", "reward", "rewriter")
 

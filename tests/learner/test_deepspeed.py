@@ -11,9 +11,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlanything.config import LearnerConfig, ModelConfig
 from rlanything.errors import LearnerError
-from rlanything.learner.deepspeed import Learner, lr_factor
+from rlanything.learner.deepspeed import Learner
 from rlanything.learner.distributed import partitioned, start_deepspeed
 from rlanything.learner.model import TreeModel
+from rlanything.learner.optimizer import lr_factor
 from rlanything.learner.packing import build_trees, pack
 from rlanything.types import Sample
 

@@ -1,0 +1,22 @@
+"""Which models a run has, and whether one process can hold them. Pure."""
+
+from __future__ import annotations
+
+from rlanything.config import Config
+
+ROLES = ("policy", "reward", "rewriter")
+LEARNERS = ("policy", "reward")
+
+
+def training_roles(config: Config) -> list[str]:
+    """The roles that a training run has engines for."""
+    judged, adapts = config.reward.num_evaluation > 0, config.adaptation.enabled
+    return ["policy", *["reward"] * judged, *["rewriter"] * adapts]
+
+
+def needs_cluster(config: Config) -> bool:
+    """Whether one process on the CPU is not enough. On an accelerator it never is: the engines of one process could not
+    leave their memory to its learners, for what vLLM sleeps by serves one engine a process."""
+    experiment, engine = config.experiment, config.engine
+    replicas = (engine.policy.num_replica, engine.reward.num_replica, engine.rewriter.num_replica)
+    return experiment.num_device > 0 or max(experiment.num_node, config.cluster.num_learner, *replicas) > 1
