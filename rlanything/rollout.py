@@ -10,17 +10,27 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from rlanything.chat import ChatModel
 from rlanything.config import RolloutConfig
-from rlanything.domains.base import Domain, Env, Observation, SandboxFailure, Step, TaskError
-from rlanything.engines.base import EngineError, PromptTooLong, SamplingParams
+from rlanything.domains.base import Domain, Env, Observation, SandboxFailure, Step
+from rlanything.engines.base import PromptTooLong, SamplingParams
+from rlanything.errors import ClearError
 from rlanything.types import Group, Status, Task, Trajectory, Turn
 
 logger = logging.getLogger(__name__)
 
 OnTurn = Callable[[Task, Trajectory, int], None]
+
+
+class EnvFailure(Exception):
+    """An environment broke an episode."""
+
+    def __init__(self, status: Status, why: str) -> None:
+        super().__init__(why)
+        self.status, self.why = status, why
 
 
 def ignore_turn(task: Task, trajectory: Trajectory, i: int) -> None:
@@ -72,29 +82,19 @@ async def run_with_retries(
 async def run_episode(
     task: Task, index: int, domain: Domain, policy: ChatModel, config: RolloutConfig, seed: str, on_turn: OnTurn
 ) -> Trajectory:
-    """Play one episode to its end. Environment faults end it as env_error or env_timeout; engine faults are raised,
-    and so is TaskError: a task that cannot be played is no accident that a retry would mend."""
+    """Play one episode to its end. Environment faults end it as env_error or env_timeout; all others are raised, also
+    a ClearError of the environment, such as a task that cannot be played: no retry would mend it."""
     started = time.perf_counter()
     trajectory = Trajectory(task.id, index, "")
     env: Env | None = None
     try:
-        env = domain.make_env(task)
-        async with asyncio.timeout(config.env_timeout_s):  # wait_for of Python 3.11 can swallow a cancellation
+        async with _environment(config.env_timeout_s):
+            env = domain.make_env(task)
             first = await env.reset()
         trajectory.first_observation = first.text
         await _play(task, trajectory, env, first, domain, policy, config, seed, on_turn)
-    except TimeoutError:
-        trajectory.status = Status.ENV_TIMEOUT
-        trajectory.error = f"no answer from the environment within rollout.env_timeout_s={config.env_timeout_s} s"
-    except SandboxFailure as error:
-        trajectory.status, trajectory.error = Status.SANDBOX_ERROR, str(error)
-    except (EngineError, TaskError, asyncio.CancelledError, KeyboardInterrupt):
-        raise
-    except (
-        Exception
-    ) as error:  # an environment is third-party code: whatever it raises is its failure, kept and counted
-        trajectory.status = Status.ENV_ERROR
-        trajectory.error = f"{type(error).__name__}: {error}"
+    except EnvFailure as failure:
+        trajectory.status, trajectory.error = failure.status, failure.why
     finally:
         if env is not None:
             await _close(env, trajectory, config.env_timeout_s)
@@ -102,12 +102,30 @@ async def run_episode(
     return trajectory
 
 
+@asynccontextmanager
+async def _environment(timeout_s: float) -> AsyncIterator[None]:
+    """What is done in it, an environment does: it is third-party code, and whatever it raises is its failure. Raises
+    EnvFailure."""
+    try:
+        async with asyncio.timeout(timeout_s):  # wait_for of Python 3.11 can swallow a cancellation
+            yield
+    except TimeoutError:
+        why = f"no answer from the environment within rollout.env_timeout_s={timeout_s} s"
+        raise EnvFailure(Status.ENV_TIMEOUT, why) from None
+    except SandboxFailure as error:
+        raise EnvFailure(Status.SANDBOX_ERROR, str(error)) from error
+    except ClearError:
+        raise
+    except Exception as error:
+        raise EnvFailure(Status.ENV_ERROR, f"{type(error).__name__}: {error}") from error
+
+
 async def _close(env: Env, trajectory: Trajectory, timeout_s: float) -> None:
     """The episode is over: an environment that cannot end is told of, and changes nothing."""
     try:
         async with asyncio.timeout(timeout_s):
             await env.close()
-    except Exception as error:  # third-party code, as above
+    except Exception as error:  # third-party code
         logger.warning("an environment of task %s could not be closed: %r", trajectory.task_id, error)
 
 
@@ -154,7 +172,7 @@ async def _play(
         text = chat.decode(completion.token_ids)
         parsed = domain.parse_action(text, observation)
         asked = time.perf_counter()
-        async with asyncio.timeout(config.env_timeout_s):
+        async with _environment(config.env_timeout_s):
             observation = await env.step(parsed.action)
         turn = Turn(
             prompt,

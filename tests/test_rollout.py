@@ -138,6 +138,17 @@ def test_a_broken_environment_is_retried_then_a_counted_failure(domain, model, m
     assert group.valid == []
 
 
+def test_what_is_no_fault_of_the_environment_ends_the_run(domain, model, monkeypatch):
+    """Played anew it would fail again, and below rollout.max_failure_rate nobody would hear of it."""
+
+    def parse_action(text, observation):
+        raise KeyError("ours")
+
+    monkeypatch.setattr(domain, "parse_action", parse_action)
+    with pytest.raises(KeyError, match="ours"):
+        play(domain, model, SHORT, num=1)
+
+
 @pytest.mark.parametrize("fault", ["raises", "hangs"])
 def test_an_environment_that_cannot_be_closed_is_told_of_and_its_episode_counts(
     domain, model, monkeypatch, caplog, fault
