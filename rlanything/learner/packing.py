@@ -122,27 +122,28 @@ def build_trees(samples: Sequence[Sample], max_tokens: int, pairs_per_token: flo
 def pack(trees: Sequence[Tree], max_tokens: int, row_tokens: int = 0, multiple: int = 1) -> list[MicroBatch]:
     """Lay trees into micro-batches of [B, T] with B * T <= `max_tokens` (more only for one larger tree).
 
-    First fit by decreasing size, so rows of one micro-batch have similar lengths and small trees share a row.
-    Rows are at least `row_tokens` long where trees are to be laid end to end rather than side by side; T is a
+    First fit by decreasing size, so rows of one micro-batch have similar lengths, and small trees fill what any row has
+    left. Rows are at least `row_tokens` long where trees are to be laid end to end rather than side by side; T is a
     multiple of `multiple`.
     """
-    batches: list[list[list[Tree]]] = []
+    batches: list[list[list[Tree]]] = [[]]
+    rows: list[list[Tree]] = []  # of all batches
     free: list[int] = []
     length = num_rows = 0
     for tree in sorted(trees, key=lambda tree: -tree.size):
         fit = next((row for row, room in enumerate(free) if room >= tree.size), None)
-        if fit is None and len(free) == num_rows:
-            length = -(-max(tree.size, row_tokens) // multiple) * multiple
-            num_rows = max(1, max_tokens // length)
-            batches.append([])
-            free = []
         if fit is None:
-            batches[-1].append([])
+            if len(batches[-1]) == num_rows:
+                length = -(-max(tree.size, row_tokens) // multiple) * multiple
+                num_rows = max(1, max_tokens // length)
+                batches.append([])
+            rows.append([])
+            batches[-1].append(rows[-1])
             free.append(length)
-            fit = len(free) - 1
-        batches[-1][fit].append(tree)
+            fit = len(rows) - 1
+        rows[fit].append(tree)
         free[fit] -= tree.size
-    return [_lay(rows, multiple) for rows in batches]
+    return [_lay(batch, multiple) for batch in batches[1:]]
 
 
 def packing_ratio(batches: Sequence[MicroBatch]) -> float:

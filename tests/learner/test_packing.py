@@ -90,6 +90,11 @@ def test_rows_keep_trees_apart_and_micro_batches_small(lengths, row_tokens, mult
     assert sorted(seen) == sorted(i + 1 for i, n in enumerate(lengths) for _ in range(n - 1))
 
 
+def test_small_trees_fill_what_any_micro_batch_has_left(make_sample):
+    samples = [make_sample([i] * (n - 2), [i, i], str(i)) for i, n in enumerate((70, 60, 40, 30), 3)]
+    assert [batch.tree_tokens for batch in pack(build_trees(samples, 100), 100, 100)] == [100, 100]
+
+
 def tricky_samples(make_sample):
     rng = np.random.default_rng(1)
     common = rng.integers(3, 64, 20).tolist()
