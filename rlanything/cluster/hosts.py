@@ -37,21 +37,30 @@ class EnvHost:
         self.domain.prepare(splits)
         self.chats = {role: Chat(getattr(config.model, role)) for role in roles}
         self._ended: dict[int, int] = {}
+        self._playing: dict[int, asyncio.Task[Any] | None] = {}
 
     async def collect(self, number: int, batch: Batch, engines: Mapping[str, ReplicatedEngine]) -> list[Group]:
         """See `Collector.collect`; `number` is the batch's. The engines come with every batch: Ray warns of an actor
-        that may be started anew and was made with the handles of others."""
+        that may be started anew and was made with the handles of others.
+
+        Where it is asked for a batch again, the connection to who asked first has broken: that playing ends.
+        """
+        if earlier := self._playing.get(number):
+            earlier.cancel()
+        this = self._playing[number] = asyncio.current_task()
         self._ended[number] = 0
 
         def on_end() -> None:
-            self._ended[number] += 1
+            if self._playing.get(number) is this:
+                self._ended[number] += 1
 
         models = {role: ChatModel(engine, self.chats[role]) for role, engine in engines.items()}
         collector = Collector(self.domain, models["policy"], models.get("reward"), self.config.reward)
         try:
             return await collector.collect(batch, on_end)
         finally:
-            del self._ended[number]
+            if self._playing.get(number) is this:
+                del self._ended[number], self._playing[number]
 
     async def ended(self, number: int) -> int:
         """Episodes of a batch that is under way; 0 of any other."""
@@ -103,7 +112,7 @@ class HostCollector:
                 groups: list[Group] = await host.collect.remote(number, share, self.engines)
                 tell(len(share.tasks) * share.num)
                 return groups
-            except ActorUnavailableError:  # it died, and Ray starts it anew
+            except ActorUnavailableError:  # it died, and Ray starts it anew; or the connection broke
                 await asyncio.sleep(patience.pause_s())
             except ActorDiedError as error:
                 raise EngineError(

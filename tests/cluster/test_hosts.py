@@ -1,0 +1,55 @@
+"""An environment host that is asked for the same batch again, as after a connection that broke."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from rlanything.cluster import hosts
+from rlanything.config import Config
+
+
+class SlowCollector:
+    """Plays four episodes, and the last of them when it is let."""
+
+    let: asyncio.Event
+    playing = 0
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    async def collect(self, batch, on_end):
+        SlowCollector.playing += 1
+        try:
+            for _ in range(3):
+                on_end()
+            await SlowCollector.let.wait()
+            on_end()
+            return [batch]
+        finally:
+            SlowCollector.playing -= 1
+
+
+def test_a_batch_that_is_asked_for_again_is_played_once_and_counted_anew(monkeypatch):
+    monkeypatch.setattr(hosts, "Collector", SlowCollector)
+    monkeypatch.setattr(hosts, "make_domain", lambda config: type("Domain", (), {"prepare": lambda *_: None})())
+    monkeypatch.setattr(hosts, "was_restarted", lambda fault: False)
+    monkeypatch.setattr(hosts, "ChatModel", lambda *_: None)
+
+    async def run() -> None:
+        SlowCollector.let = asyncio.Event()
+        host = hosts.EnvHost(Config(), [], [])
+        engines = {"policy": None}
+        host.chats = {"policy": None}
+        first = asyncio.create_task(host.collect(7, "batch", engines))
+        await asyncio.sleep(0)
+        assert await host.ended(7) == 3
+        second = asyncio.create_task(host.collect(7, "batch", engines))
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        assert await host.ended(7) == 3 and SlowCollector.playing == 1
+        SlowCollector.let.set()
+        assert await second == ["batch"] and await host.ended(7) == 0
+
+    asyncio.run(run())
