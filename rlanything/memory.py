@@ -14,7 +14,7 @@ from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 from rlanything.cluster.placement import Placement, route
 from rlanything.config import Config, ConfigError, EngineConfig, LearnerConfig, ModelConfig
 from rlanything.precision import resolve_dtype
-from rlanything.rules import LEARNERS
+from rlanything.roles import LEARNERS
 
 GIB = 2**30
 BYTES = {"bfloat16": 2, "float32": 4}
@@ -164,15 +164,28 @@ def check_memory(config: Config, needs: dict[tuple[int, int], dict[str, float]])
     line = f"the fullest accelerator (node {node}, number {device}): {told} = {total:.1f} of {limit:g} GiB"
     if total > limit:
         largest = max(parts, key=lambda name: parts[name])
-        remedies = {
-            "learner": "raise training.*.zero_stage or cluster.num_learner, or set offload=true (with zero_stage>0)",
-            "engine": f"lower engine.{largest.split()[0]}.gpu_memory_utilization",
-            "weights": f"raise engine.{largest.split()[0]}.tensor_parallel_size",
-        }
-        remedy = remedies[largest.split()[-1]]
+        role, kind = largest.split()[0].removesuffix("'s"), largest.split()[-1]
+        ways = {
+            "learner": _smaller_learner(config, role),
+            "engine": [f"lower engine.{role}.gpu_memory_utilization"],
+            "weights": [f"raise engine.{role}.tensor_parallel_size"],
+        }[kind]
         if any(name.endswith("weights") for name in parts):
-            remedy += ", or cluster.weight_transfer=store"
-        if config.experiment.num_node * config.experiment.num_device > 1:
-            remedy += ", or use cluster.placement=split"
-        raise ConfigError(f"{line}: the {largest} is too large; {remedy}")
+            ways.append("set cluster.weight_transfer=store")
+        raise ConfigError(f"{line}: the {largest} is too large; {', or '.join(ways)}")
     return line
+
+
+def _smaller_learner(config: Config, role: str) -> list[str]:
+    """What would make a role's learner smaller, of what is not done yet."""
+    experiment, cluster, training = config.experiment, config.cluster, getattr(config.training, role)
+    ways = []
+    if training.zero_stage < 3 and experiment.num_node * experiment.num_device > 1:
+        ways.append(f"raise training.{role}.zero_stage")
+    if not training.offload:
+        ways.append(f"set training.{role}.offload=true" + ("" if training.zero_stage else " (with zero_stage>0)"))
+    if cluster.num_learner:
+        ways.append("raise cluster.num_learner")
+    elif cluster.placement == "split":
+        ways.append("lower engine.*.num_replica, for learners have what engines leave")
+    return [*ways, "raise experiment.num_node"]

@@ -115,9 +115,10 @@ def place(config: Config, roles: Sequence[str], learns: bool = True) -> Placemen
     first = used if cluster.placement == "split" else 0
     num = (cluster.num_learner or total - first) if learns else 0
     if learns and not 0 < num <= total - first:
+        lower = "it or engine.*.num_replica" if cluster.num_learner else "engine.*.num_replica"
         raise ConfigError(
             f"cluster.num_learner={cluster.num_learner}: placement {cluster.placement} leaves {total - first} of "
-            f"{total} accelerators for the learners; lower it or engine.*.num_replica"
+            f"{total} accelerators for the learners; lower {lower}"
         )
     return Placement(engines, [_slot(range(i, i + 1), config) for i in range(first, first + num)], hosts)
 
