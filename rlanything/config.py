@@ -32,7 +32,7 @@ class ExperimentConfig:
     keep_checkpoint: int = 2  # newest checkpoints to keep
     resume: str = "auto"  # auto: go on from the newest checkpoint of this name; never: refuse a used folder
     sinks: list[str] = field(default_factory=list)  # besides metrics.jsonl: tensorboard, wandb, trackio
-    num_thread: int = 0  # CPU threads of the process; 0: one per core that it may use
+    num_thread: int = 0  # CPU threads of each process; 0: where there is one, its cores, else one
 
 
 @dataclass

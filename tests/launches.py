@@ -1,4 +1,4 @@
-"""What the scripts of launched jobs do in tests, and what must be left of a job: nothing."""
+"""What the scripts of launched jobs do in tests, and which processes are left of a job."""
 
 from __future__ import annotations
 
@@ -32,3 +32,11 @@ def assert_nobody_works_in(folder: Path) -> None:
     while alive := [p for p in psutil.process_iter(["cwd", "cmdline"]) if p.info["cwd"] == str(folder)]:
         assert time.monotonic() < deadline, [p.info["cmdline"] for p in alive]
         time.sleep(0.5)
+
+
+def title(process: psutil.Process) -> str:
+    """What a process calls itself; nothing where it has ended."""
+    try:
+        return (process.cmdline() or [""])[0]
+    except psutil.Error:
+        return ""

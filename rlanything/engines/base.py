@@ -72,7 +72,8 @@ class EngineDead(EngineError):
 
 
 class PromptTooLong(EngineError):
-    """prompt + max_tokens does not fit the engine's context; the caller ends the episode as truncated."""
+    """A prompt leaves not one token of the engine's context to its response; the caller ends the episode as
+    truncated."""
 
 
 class Engine(Protocol):

@@ -4,9 +4,13 @@ import glob
 import os
 import time
 
+import psutil
 import pytest
+from launches import title
 
 SHM = "/dev/shm/"
+# What processes of a run call themselves. Ray keeps agents of its own and idle workers; these belong to their run.
+OF_RUNS = (*(f"ray::{name}" for name in ("Board", "EngineReplica", "EnvHost", "LearnerRank")), "VLLM::")
 
 
 def shared_memory() -> set[str]:
@@ -47,3 +51,21 @@ def no_shared_memory_is_left():
     while (left := unmapped(shared_memory() - before)) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not left
+
+
+def of_runs() -> set[psutil.Process]:
+    """Processes of runs below this one, or below nobody: their parent has died. Others are of the suite's other
+    worker."""
+    orphans = [process for process in psutil.process_iter(["ppid"]) if process.info["ppid"] == 1]
+    return {p for p in [*psutil.Process().children(recursive=True), *orphans] if title(p).startswith(OF_RUNS)}
+
+
+@pytest.fixture(autouse=True)
+def no_process_of_a_run_is_left():
+    """But for those of fixtures, which were there before."""
+    before = of_runs()
+    yield
+    deadline = time.monotonic() + 30
+    while left := of_runs() - before:
+        assert time.monotonic() < deadline, [title(process) for process in left]
+        time.sleep(0.2)

@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
+from launches import title
 from replay import assert_trained_as_one_process
 from runs_helpers import command, small_config, spread_config
 
@@ -19,7 +20,6 @@ from rlanything.runs.metrics import read_jsonl
 from rlanything.runs.store import read_groups
 
 pytestmark = pytest.mark.integration
-ACTORS = tuple(f"ray::{name}" for name in ("Board", "EngineReplica", "EnvHost", "LearnerRank"))
 
 
 @contextmanager
@@ -39,24 +39,6 @@ def three_nodes():
     """Its address."""
     with cluster_of(3) as cluster:
         yield cluster.address
-
-
-@pytest.fixture(autouse=True)
-def no_process_of_a_run_is_left():
-    """Ray keeps agents of its own and idle workers; an actor belongs to its run."""
-    yield
-    deadline = time.monotonic() + 30
-    while left := [line for line in map(title, psutil.Process().children(recursive=True)) if line.startswith(ACTORS)]:
-        assert time.monotonic() < deadline, left
-        time.sleep(0.2)
-
-
-def title(process: psutil.Process) -> str:
-    """What a process calls itself; nothing where it has ended."""
-    try:
-        return (process.cmdline() or [""])[0]
-    except psutil.Error:
-        return ""
 
 
 def run(config: Config, folder: Path, address: str, script: str = "alfworld_rl.py") -> subprocess.CompletedProcess:
@@ -208,6 +190,7 @@ def test_a_replica_or_host_that_dies_is_started_anew(world, three_nodes, tmp_pat
     assert [r["step"] for r in records] == [1, 2, 3, 4, 5, 6]
     restarts = sum(records[-1][f"engine/{role}_restarts"] for role in ("policy", "reward", "rewriter"))
     assert (restarts, records[-1]["env_host_restarts"]) == ((1, 0) if actor == "EngineReplica" else (0, 1))
+    assert_trained_as_one_process(config, tmp_path / "run")
 
 
 @pytest.mark.slow
@@ -365,3 +348,4 @@ def test_a_disk_that_is_full_at_one_rank_keeps_the_last_checkpoint(world, three_
     assert result.returncode == 0 and "resumed from" in result.stdout, result.stderr
     records = [r for r in read_jsonl(tmp_path / "run/metrics.jsonl") if r["phase"] == "train"]
     assert [r["step"] for r in records] == [1, 2, 3, 4]
+    assert_trained_as_one_process(config, tmp_path / "run")

@@ -4,6 +4,7 @@ import shutil
 import subprocess
 
 import pytest
+from replay import assert_trained_as_one_process
 from runs_helpers import command, small_config
 
 from rlanything.runs import checkpoint
@@ -18,6 +19,7 @@ def started(world, tmp_path):
     """The configuration of a run of one step that has its checkpoint."""
     config = small_config(world.games, world.model, tmp_path, "run")
     config.experiment.total_step = 1
+    config.training.policy.schedule = config.training.reward.schedule = "constant"  # whatever the number of steps
     train(config)
     config.experiment.total_step = 2
     return config
@@ -56,6 +58,7 @@ def test_a_full_disk_while_saving_keeps_the_last_checkpoint_and_the_run_goes_on(
     train(started)
     assert not list(root.glob(".*"))
     assert [r["step"] for r in read_jsonl(tmp_path / "run/metrics.jsonl") if r["phase"] == "train"] == [1, 2]
+    assert_trained_as_one_process(started, tmp_path / "run")
 
 
 @pytest.mark.parametrize("fault", ["cut", "corrupt"])
@@ -71,6 +74,7 @@ def test_a_broken_checkpoint_is_named_and_the_run_goes_on_from_the_one_before_it
     shutil.rmtree(newest)
     train(started)
     assert [r["step"] for r in read_jsonl(tmp_path / "run/metrics.jsonl") if r["phase"] == "train"] == [1, 2, 3]
+    assert_trained_as_one_process(started, tmp_path / "run")
 
 
 def test_a_loss_that_is_not_finite_stops_before_the_weights_are_used(started, tmp_path, run_broken):
@@ -116,6 +120,32 @@ def test_weights_that_differ_after_a_transfer_end_the_run(started, tmp_path, run
 def test_environments_that_raise_end_the_run_with_their_reason_and_the_run_goes_on(started, tmp_path, run_broken):
     result = run_broken(started, ENVIRONMENT)
     assert_clear(result, "episodes broke", "rollout.max_failure_rate=0.25", "env_error", "the room is on fire")
+    train(started)
+    assert checkpoint.latest(tmp_path / "run/checkpoints").name == "step_000002"
+
+
+HANGING = """
+import asyncio
+from rlanything.domains.alfworld.env import SimulatorEnv
+real, calls = SimulatorEnv.step, []
+async def step(self, action):
+    calls.append(1)
+    if len(calls) in {which}: await asyncio.sleep(1000)
+    return await real(self, action)
+SimulatorEnv.step = step
+"""
+
+
+def test_an_environment_that_hangs_is_played_anew_and_counted(started, tmp_path, run_broken):
+    result = run_broken(started, HANGING.format(which=(2, 5)), overrides=["rollout.env_timeout_s=1"])
+    assert result.returncode == 0, result.stderr
+    [record] = [r for r in read_jsonl(tmp_path / "run/metrics.jsonl") if r["phase"] == "train" and r["step"] == 2]
+    assert record["retries"] == 2 and record["failures"] == 0
+
+
+def test_environments_that_all_hang_end_the_run_and_it_goes_on(started, tmp_path, run_broken):
+    result = run_broken(started, HANGING.format(which="range(1000)"), overrides=["rollout.env_timeout_s=1"])
+    assert_clear(result, "episodes broke", "env_timeout", "rollout.env_timeout_s=1")
     train(started)
     assert checkpoint.latest(tmp_path / "run/checkpoints").name == "step_000002"
 

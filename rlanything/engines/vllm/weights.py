@@ -93,7 +93,8 @@ class WeightReceiver(WeightTransferEngine[Rendezvous, Update]):
     def finish_weight_update(self) -> None:
         """Where adapters came, load the weights of the files with these added; then what has waited for all others."""
         if self._adapters:
-            self._load(merged(self._files(), self._adapters.items()))
+            base = ((name, weight.to(self.device)) for name, weight in self._files())  # merged where it is fast
+            self._load(merged(base, self._adapters.items()))
         finalize_layerwise_reload(self.model, self.model_config)
         if self.model_config.hf_text_config.tie_word_embeddings:
             # The head has no weights of its own to load, so vLLM 0.32 leaves its prepacked copy (CPU) stale.
