@@ -106,11 +106,18 @@ def test_learners_that_do_not_fit_are_told_what_they_have_not_done_yet():
     fewer = "lower engine.*.num_replica, for learners have what engines leave, or raise experiment.num_node"
     for more, told in [
         (["cluster.placement=split"], f"set training.reward.offload=true, or {fewer}"),
-        (["cluster.placement=split", "training.reward.offload=true"], f"is too large; {fewer}"),
         (
-            ["training.reward.zero_stage=0", "cluster.num_learner=4"],
+            ["cluster.placement=split", "training.reward.offload=true", "training.policy.offload=true"],
+            f"is too large; {fewer}",
+        ),
+        (
+            ["cluster.placement=split", "training.reward.zero_stage=0", "cluster.num_learner=1"],
             "raise training.reward.zero_stage, or set training.reward.offload=true (with zero_stage>0), or raise "
-            "cluster.num_learner, or raise experiment.num_node, or set cluster.weight_transfer=store",
+            "cluster.num_learner, or raise experiment.num_node",
+        ),
+        (
+            ["training.reward.zero_stage=1", "training.policy.offload=true", "training.reward.offload=true"],
+            "raise training.reward.zero_stage, or raise experiment.num_node, or set cluster.weight_transfer=store",
         ),
     ]:
         with pytest.raises(ConfigError, match=re.escape(told) + "$"):

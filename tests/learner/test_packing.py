@@ -91,8 +91,9 @@ def test_rows_keep_trees_apart_and_micro_batches_small(lengths, row_tokens, mult
 
 
 def test_small_trees_fill_what_any_micro_batch_has_left(make_sample):
-    samples = [make_sample([i] * (n - 2), [i, i], str(i)) for i, n in enumerate((70, 60, 40, 30), 3)]
-    assert [batch.tree_tokens for batch in pack(build_trees(samples, 100), 100, 100)] == [100, 100]
+    samples = [make_sample([i] * n, [n - 1], str(i)) for i, n in enumerate((70, 60, 40, 30), 3)]
+    one, other = pack(build_trees(samples, 100), 100, 100)
+    assert one.tree_tokens == other.tree_tokens and one.sample_tokens == other.sample_tokens == 100
 
 
 def tricky_samples(make_sample):
