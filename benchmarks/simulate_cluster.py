@@ -26,18 +26,34 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from simulation import Clock, Costs, Hardware, Host, Step, Workload, draw_episodes, read_episodes, scaled, simulate
+from simulation import (
+    MODELS,
+    Clock,
+    Costs,
+    Hardware,
+    Host,
+    Step,
+    Workload,
+    draw_episodes,
+    read_episodes,
+    scaled,
+    simulate,
+)
 
-from rlanything.config import Config
+from rlanything.cluster.placement import place
+from rlanything.config import Config, ConfigError
 from rlanything.load import load_config
+from rlanything.memory import ModelSize, check_memory, device_gib
+from rlanything.roles import training_roles
 
 CARRIED_BYTES = 40  # an id in a list: pointer and int object (sys.getsizeof)
 RECIPE = ["config=configs/alfworld_rl.yaml", "engine.reward.tensor_parallel_size=1"]
 
 
 def print_table(weak: bool, args: argparse.Namespace, load: Workload, hardware: Hardware, costs: Costs) -> None:
-    """A row for each placement, staleness and number of accelerators, and what fits each series."""
-    config, fits = load_config([*RECIPE, *args.overrides]), []
+    """A row for each placement, staleness and number of accelerators whose memory the plan fits, and the line through
+    each series."""
+    config, fits, left_out = load_config([*RECIPE, *args.overrides]), [], []
     print(f"\n{'Weak' if weak else 'Strong'} scaling [s]; busy: policy / reward engines / learners / driver;")
     print("driver: its own work in all parts; driver GB: the groups that it holds, as Python objects\n")
     header = (
@@ -50,7 +66,9 @@ def print_table(weak: bool, args: argparse.Namespace, load: Workload, hardware: 
             plan = scaled(config, num, weak, args.learner_share, hardware.per_node)
             tasks = plan.rollout.num_trial + plan.adaptation.max_candidate
             count = tasks * plan.rollout.num_rollout_per_trial
-            if count <= args.max_episodes:
+            if why := does_not_fit(plan):
+                left_out.append(f"{placement}, {num}: {why}")
+            elif count <= args.max_episodes:
                 episodes = read_episodes(args.rollouts, count) if args.rollouts else draw_episodes(load, plan, count)
                 steps[num] = tasks, simulate(plan, episodes, load, hardware, costs)
         for staleness in (0, 1) if placement == "split" else (0,):  # colocated, nothing can overlap
@@ -66,7 +84,18 @@ def print_table(weak: bool, args: argparse.Namespace, load: Workload, hardware: 
                 row += [f"{step.calls / whole:.0f}", f"{step.carried * CARRIED_BYTES / 1e9:.0f}"]
                 print(f"|{'|'.join(map(str, row))}|", flush=True)
             fits.append(f"{placement}, {staleness}: {fit(seconds, weak)}")
-    print("\n" + "\n".join(fits))
+    print("\n" + "\n".join([*fits, *left_out]))
+
+
+def does_not_fit(plan: Config) -> str:
+    """Why the plan of `dry_run=true` refuses it; nothing where it does not."""
+    roles = training_roles(plan)
+    sizes = {role: ModelSize(MODELS[role][0], "its config.json") for role in roles}
+    try:
+        check_memory(plan, device_gib(plan, sizes, place(plan, roles)))
+    except ConfigError as error:
+        return str(error)
+    return ""
 
 
 def fit(seconds: dict[int, float], weak: bool) -> str:
@@ -151,7 +180,7 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", metavar="KEY.SUB=VALUE", help="of configs/alfworld_rl.yaml")
     parser.add_argument("--accelerators", type=int, nargs="+", default=[8, 16, 32, 64, 128, 256, 512, 1024])
     parser.add_argument("--max-episodes", type=int, default=1 << 15, help="of a step; rows with more are left out")
-    parser.add_argument("--learner-share", type=float, default=0.375, help="of the accelerators where they are split")
+    parser.add_argument("--learner-share", type=float, default=0.4375, help="of the accelerators where they are split")
     parser.add_argument("--rollouts", default="", help="files of a run whose episodes are drawn")
     parser.add_argument("--measure-driver", metavar="TOKENIZER", help="folder of the model whose tokenizer is timed")
     for name, value in (asdict(Workload()) | asdict(Hardware()) | asdict(Costs())).items():
