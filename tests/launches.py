@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import time
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
+LOOPBACK = {"127.0.0.1", "::ffff:127.0.0.1", "::1"}
 JOIN = """
 import os, signal, sys, time, ray
 ray.init(os.environ["RAY_ADDRESS"], logging_level="ERROR")
@@ -40,3 +43,13 @@ def title(process: psutil.Process) -> str:
         return (process.cmdline() or [""])[0]
     except psutil.Error:
         return ""
+
+
+def listening(processes: Iterable[psutil.Process] = ()) -> set[str]:
+    """The addresses at which these processes, or this one, and all below them listen."""
+    found = set()
+    for above in processes or [psutil.Process()]:
+        for process in [above, *above.children(recursive=True)]:
+            with suppress(psutil.Error):
+                found |= {c.laddr.ip for c in process.net_connections("tcp") if c.status == psutil.CONN_LISTEN}
+    return found

@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
-from launches import JOIN, assert_nobody_works_in, wait_for_three
+from launches import JOIN, LOOPBACK, assert_nobody_works_in, listening, wait_for_three
 
 from rlanything.cluster import launch as launcher
 from rlanything.cluster import status
+from rlanything.cluster.access import ASK_LOOPBACK
 from rlanything.cluster.addresses import address_of
 from rlanything.cluster.membership import LaunchError, Membership
 from rlanything.cluster.status import StatusConnection, StatusServer
@@ -76,6 +78,21 @@ def test_nodes_find_one_another_by_the_name_of_the_head(tmp_path, host):
     nodes = launch(tmp_path, JOIN, host)
     said = [node.communicate(timeout=180)[0] for node in nodes]
     assert [node.returncode for node in nodes] == [0, 0, 0], said
+
+
+@pytest.mark.slow
+def test_a_jobs_ray_refuses_strangers_and_listens_on_the_loopback_alone_where_all_nodes_are_one_machine(tmp_path):
+    nodes = launch(tmp_path, JOIN + "print(os.environ['RAY_ADDRESS'], flush=True); time.sleep(600)")
+    wait_for_three(nodes[0])
+    ask = [sys.executable, "-m", "ray.scripts.scripts", "status", f"--address={nodes[0].stdout.readline().strip()}"]
+    stranger = os.environ | ASK_LOOPBACK | {"RAY_AUTH_MODE": "disabled"}
+    refused = subprocess.run(ask, capture_output=True, text=True, env=stranger, timeout=60, check=False)
+    found = listening([psutil.Process(node.pid) for node in nodes])
+    nodes[0].terminate()
+    said = [node.communicate(timeout=60)[0] for node in nodes]
+    assert refused.returncode != 0 and "token" in (refused.stdout + refused.stderr).lower(), refused
+    assert found and found <= LOOPBACK, found
+    assert [node.returncode for node in nodes] == [143, 143, 143], said
 
 
 @pytest.mark.slow

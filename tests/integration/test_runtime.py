@@ -3,10 +3,13 @@
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 
 import pytest
 import ray
+from launches import LOOPBACK
 
 from rlanything.cluster.calls import Limit, result
 from rlanything.cluster.membership import JOB_NODES
@@ -56,6 +59,23 @@ def test_processes_see_the_accelerators_that_ray_reserved_for_the_run_and_one_th
         runtime.close()
     assert {first, second} <= {"4", "5", "6", "7"} and first != second
     assert (both, none) == (f"{first},{second}", "")
+
+
+def test_a_ray_of_ones_own_listens_on_the_loopback_alone_and_leaves_no_token(tmp_path):
+    code = (
+        "from launches import listening\n"
+        "from rlanything.cluster.session import Session\n"
+        "session = Session('')\n"
+        "print(*listening())\n"
+        "session.close()\n"
+    )
+    env = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    env |= {"HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True, timeout=120
+    )
+    assert done.stdout.split() and set(done.stdout.split()) <= LOOPBACK, done.stdout
+    assert not list(tmp_path.rglob("auth_token"))
 
 
 def test_a_job_of_other_nodes_than_the_run_would_use_is_refused(monkeypatch):
