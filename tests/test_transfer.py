@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from rlanything.checksum import checksum
-from rlanything.transfer import IncomingWeights, Nobody, ipc, pieces
-from rlanything.transfer.ipc import Neighbours
+from rlanything.transfer import IncomingWeights, NoSender, ipc, pieces
+from rlanything.transfer.ipc import IpcMeeting
 from rlanything.transfer.pieces import packed, unpacked
 
 CPU = torch.device("cpu")
@@ -59,8 +59,8 @@ def test_a_piece_is_gone_once_it_is_closed_and_where_its_maker_stops_early():
 
 
 def test_each_worker_takes_all_weights_from_the_rank_beside_it_again_and_again():
-    meeting = Neighbours("test", (1, 0, 1), on_accelerators=False)
-    assert isinstance(meeting.sender(2), Nobody)
+    meeting = IpcMeeting("test", (1, 0, 1), on_accelerators=False)
+    assert isinstance(meeting.sender(2), NoSender)
 
     def serve(rank: int) -> None:
         sender = meeting.sender(rank)
@@ -84,7 +84,7 @@ def test_each_worker_takes_all_weights_from_the_rank_beside_it_again_and_again()
         assert_equal(taken[worker][len(WEIGHTS) :])
 
 
-def receive_all(meeting: Neighbours, device: torch.device, found) -> None:
+def receive_all(meeting: IpcMeeting, device: torch.device, found) -> None:
     """A worker that says what it has been given."""
     receiver = meeting.receiver(0)
     for _ in range(2):
@@ -94,7 +94,7 @@ def receive_all(meeting: Neighbours, device: torch.device, found) -> None:
 def test_another_process_takes_the_same_weights_on_the_same_device():
     """Where there is a GPU, by CUDA IPC."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    meeting = Neighbours("device", (0,), on_accelerators=device.type == "cuda")
+    meeting = IpcMeeting("device", (0,), on_accelerators=device.type == "cuda")
     context = multiprocessing.get_context("spawn")
     found = context.Queue()
     worker = context.Process(target=receive_all, args=(meeting, device, found))
@@ -108,13 +108,13 @@ def test_another_process_takes_the_same_weights_on_the_same_device():
     assert worker.exitcode == 0
 
 
-def receive_one(meeting: Neighbours) -> None:
+def receive_one(meeting: IpcMeeting) -> None:
     """A worker that ends in the middle of a transfer."""
     next(iter(IncomingWeights(meeting, 0, ())))
 
 
 def test_a_sender_learns_of_a_worker_that_ends_and_a_worker_of_a_sender():
-    meeting = Neighbours("ends", (0,), on_accelerators=False)
+    meeting = IpcMeeting("ends", (0,), on_accelerators=False)
     worker = multiprocessing.get_context("spawn").Process(target=receive_one, args=(meeting,))
     worker.start()
     sender = meeting.sender(0)
@@ -129,7 +129,7 @@ def test_a_sender_learns_of_a_worker_that_ends_and_a_worker_of_a_sender():
 
 
 def test_a_sender_learns_of_a_worker_that_gives_up(monkeypatch):
-    meeting = Neighbours("gives up", (0,), on_accelerators=False)
+    meeting = IpcMeeting("gives up", (0,), on_accelerators=False)
 
     def give_up() -> None:
         for _ in meeting.receiver(0).receive((), CPU):
@@ -147,12 +147,12 @@ def test_nobody_waits_longer_than_the_timeout_for_one_that_never_comes(end, monk
     for timeout in ("TIMEOUT", "SENDER_TIMEOUT"):
         monkeypatch.setattr(ipc, timeout, timedelta(seconds=0.2))
     with pytest.raises(RuntimeError, match="was lost"):
-        getattr(Neighbours("nobody", (0,), on_accelerators=False), end)(0)
+        getattr(IpcMeeting("nobody", (0,), on_accelerators=False), end)(0)
 
 
 def test_nobody_waits_longer_than_the_timeout_for_an_answer(monkeypatch):
     monkeypatch.setattr(ipc, "SENDER_TIMEOUT", timedelta(seconds=0.5))
-    meeting = Neighbours("silent", (0,), on_accelerators=False)
+    meeting = IpcMeeting("silent", (0,), on_accelerators=False)
     receivers = []
     worker = threading.Thread(target=lambda: receivers.append(meeting.receiver(0)))  # which never takes anything
     worker.start()
@@ -163,7 +163,7 @@ def test_nobody_waits_longer_than_the_timeout_for_an_answer(monkeypatch):
 
 
 def test_another_users_process_is_not_answered(monkeypatch):
-    meeting = Neighbours("other user", (0,), on_accelerators=False)
+    meeting = IpcMeeting("other user", (0,), on_accelerators=False)
     worker = threading.Thread(target=lambda: pytest.raises(RuntimeError, meeting.receiver, 0))
     monkeypatch.setattr(ipc.os, "getuid", lambda: 12345)
     worker.start()

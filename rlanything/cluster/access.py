@@ -35,13 +35,13 @@ def authentication(token: str) -> dict[str, str]:
 def loopback_alone() -> Iterator[None]:
     """A Ray that starts in it listens on the loopback; it would on all interfaces. By its switch for systems whose
     firewall would ask the user, which it reads on import."""
-    modules: Any = ray_constants
-    before = modules.ENABLE_RAY_CLUSTER
-    modules.ENABLE_RAY_CLUSTER = False
+    constants: Any = ray_constants
+    before = constants.ENABLE_RAY_CLUSTER
+    constants.ENABLE_RAY_CLUSTER = False
     try:
         yield
     finally:
-        modules.ENABLE_RAY_CLUSTER = before
+        constants.ENABLE_RAY_CLUSTER = before
 
 
 def main() -> None:

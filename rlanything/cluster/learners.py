@@ -24,8 +24,8 @@ from rlanything.cluster.weights import StagedWeights, stage
 from rlanything.config import LearnerConfig, ModelConfig
 from rlanything.runs.folder import RunError
 from rlanything.transfer import Meeting, Sender
-from rlanything.transfer.broadcast import Broadcast
-from rlanything.transfer.ipc import Neighbours
+from rlanything.transfer.broadcast import BroadcastMeeting
+from rlanything.transfer.ipc import IpcMeeting
 from rlanything.types import Sample
 
 logger = logging.getLogger(__name__)
@@ -181,8 +181,8 @@ class RemoteWeights:
     def meeting(self, num_worker: int, on_accelerators: bool) -> Meeting:
         """Where ranks and workers find each other."""
         if self.route.how == "ipc":
-            return Neighbours(uuid4().hex, self.route.senders, on_accelerators)
-        return Broadcast(*self.group.place(), 1 + num_worker, on_accelerators)
+            return IpcMeeting(uuid4().hex, self.route.senders, on_accelerators)
+        return BroadcastMeeting(*self.group.place(), 1 + num_worker, on_accelerators)
 
     def stage(self, meeting: Meeting | None = None) -> StagedWeights:
         """In the object store; on the way there, straight to those that the ranks meet."""

@@ -31,7 +31,7 @@ class Sender(Protocol):
         ...
 
 
-class Nobody:
+class NoSender:
     """The `Sender` of a rank that has nobody to send to."""
 
     def send(self, name: str, tensor: Tensor) -> None:

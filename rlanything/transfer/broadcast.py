@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 from torch.distributed import BroadcastOptions, TCPStore
 
-from rlanything.transfer import TIMEOUT, Expected, Nobody, Sender
+from rlanything.transfer import TIMEOUT, Expected, NoSender, Sender
 
 
 @dataclass(frozen=True)
-class Broadcast:
+class BroadcastMeeting:
     """A `Meeting` of `size` processes: learner rank 0 is the first and listens at the port. `nccl`, else gloo."""
 
     host: str
@@ -29,17 +29,17 @@ class Broadcast:
 
     def sender(self, rank: int) -> Sender:
         """See `Meeting.sender`."""
-        return Nobody() if rank else Line(self, 0)
+        return NoSender() if rank else BroadcastEnd(self, 0)
 
-    def receiver(self, worker: int) -> Line:
+    def receiver(self, worker: int) -> BroadcastEnd:
         """See `Meeting.receiver`."""
-        return Line(self, 1 + worker)
+        return BroadcastEnd(self, 1 + worker)
 
 
-class Line:
+class BroadcastEnd:
     """A process's end of the connection, as `Sender` or `Receiver`. Its RuntimeErrors are torch's own."""
 
-    def __init__(self, meeting: Broadcast, rank: int) -> None:
+    def __init__(self, meeting: BroadcastMeeting, rank: int) -> None:
         store = TCPStore(meeting.host, meeting.port, meeting.size, is_master=rank == 0, timeout=TIMEOUT)
         self._group = _group(store, meeting, rank)
         self._options = BroadcastOptions()
@@ -63,7 +63,7 @@ class Line:
         self._group.broadcast([tensor], self._options).wait()
 
 
-def _group(store: TCPStore, meeting: Broadcast, rank: int) -> Any:
+def _group(store: TCPStore, meeting: BroadcastMeeting, rank: int) -> Any:
     # Made by hand: the default group of a learner is that of its ranks, an engine's that of its workers.
     if meeting.nccl:
         from torch.distributed import ProcessGroupNCCL

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlanything.transfer import TIMEOUT, Expected, Nobody, Sender
+from rlanything.transfer import TIMEOUT, Expected, NoSender, Sender
 from rlanything.transfer.pieces import Piece, Place, unpacked
 
 RETRY_S = 0.05
@@ -31,7 +31,7 @@ TAKEN = b"taken"
 
 
 @dataclass(frozen=True)
-class Neighbours:
+class IpcMeeting:
     """A `Meeting` in pairs: worker i takes its weights from rank `senders[i]`. `name` is unique.
 
     `on_accelerators`: each pair shares one, through whose memory they go.
@@ -44,23 +44,23 @@ class Neighbours:
     def sender(self, rank: int) -> Sender:
         """See `Meeting.sender`."""
         count = self.senders.count(rank)
-        return Outlet(self._address(rank), count, self.on_accelerators) if count else Nobody()
+        return IpcSender(self._address(rank), count, self.on_accelerators) if count else NoSender()
 
-    def receiver(self, worker: int) -> Inlet:
+    def receiver(self, worker: int) -> IpcReceiver:
         """See `Meeting.receiver`."""
-        return Inlet(self._address(self.senders[worker]))
+        return IpcReceiver(self._address(self.senders[worker]))
 
     def _address(self, rank: int) -> str:
         return f"\0rlanything-{self.name}-{rank}"  # of Linux's abstract namespace (unix(7)): it goes with its processes
 
 
-class Outlet:
+class IpcSender:
     """A rank's end, as `Sender`."""
 
     def __init__(self, address: str, count: int, on_accelerator: bool) -> None:
         self._on_accelerator = on_accelerator
         self._piece: Piece | None = None
-        with _lost(), socket.socket(socket.AF_UNIX) as listener:
+        with _as_runtime_error(), socket.socket(socket.AF_UNIX) as listener:
             listener.settimeout(SENDER_TIMEOUT.total_seconds())
             listener.bind(address)
             listener.listen(count)
@@ -76,7 +76,7 @@ class Outlet:
     def finish(self) -> None:
         """See `Sender.finish`."""
         self._hand_over()
-        with _lost():
+        with _as_runtime_error():
             for connection in self._connections:
                 connection.send(None)
         if self._on_accelerator:
@@ -87,7 +87,7 @@ class Outlet:
         if piece is None:
             return
         try:
-            with _lost():
+            with _as_runtime_error():
                 for connection in self._connections:
                     connection.send((piece.place(), piece.expected))
                 for connection in self._connections:
@@ -96,11 +96,11 @@ class Outlet:
             piece.close()
 
 
-class Inlet:
+class IpcReceiver:
     """A worker's end, as `Receiver`."""
 
     def __init__(self, address: str) -> None:
-        with _lost():
+        with _as_runtime_error():
             self._connection = _connection(_connected(address))
 
     def receive(self, expected: Expected, device: torch.device) -> Iterator[tuple[str, Tensor]]:
@@ -109,7 +109,7 @@ class Inlet:
         try:
             while (message := self._next()) is not None:
                 weights = unpacked(*message, device)
-                with _lost():
+                with _as_runtime_error():
                     self._connection.send(TAKEN)
                 yield from weights
         except BaseException:
@@ -117,7 +117,7 @@ class Inlet:
             raise
 
     def _next(self) -> tuple[Place, Expected] | None:
-        with _lost():
+        with _as_runtime_error():
             message: tuple[Place, Expected] | None = _receive(self._connection, TIMEOUT)
             return message
 
@@ -153,7 +153,7 @@ def _receive(connection: Connection, timeout: timedelta) -> Any:
 
 
 @contextmanager
-def _lost() -> Iterator[None]:
+def _as_runtime_error() -> Iterator[None]:
     try:
         yield
     except (OSError, EOFError) as error:

@@ -22,7 +22,7 @@ from rlanything.checksum import checksum
 from rlanything.config import EngineConfig
 from rlanything.engines.base import Completion, Engine, EngineDead, EngineError, PromptTooLong, SamplingParams
 from rlanything.transfer import IncomingWeights, pieces
-from rlanything.transfer.ipc import Neighbours
+from rlanything.transfer.ipc import IpcMeeting
 
 pytestmark = [
     pytest.mark.integration,
@@ -277,7 +277,7 @@ def test_an_engine_takes_weights_from_a_process_on_its_device_before_it_has_its_
     batch = prompts(40, 41)
     assert_logprobs(model, batch, generate(engine, batch))
     expected = tuple((name, tuple(p.shape), "float32") for name, p in model.named_parameters())
-    meeting = Neighbours(uuid4().hex, (0,), on_accelerators=device.type == "cuda")
+    meeting = IpcMeeting(uuid4().hex, (0,), on_accelerators=device.type == "cuda")
     for version in (1, 2):
         engine.sleep()
         with torch.no_grad():

@@ -30,12 +30,12 @@ from rlanything.engines.base import peak_memory_gb
 from rlanything.engines.vllm.orphans import end_with_parent
 from rlanything.lora import LORA_A, LORA_B, merged
 from rlanything.transfer import Expected, Meeting, Receiver
-from rlanything.transfer.broadcast import Broadcast
-from rlanything.transfer.ipc import Neighbours
+from rlanything.transfer.broadcast import BroadcastMeeting
+from rlanything.transfer.ipc import IpcMeeting
 from rlanything.transfer.pieces import packed, unpacked
 
 BACKEND = "rlanything"
-MEETINGS = {meeting.__name__: meeting for meeting in (Broadcast, Neighbours)}
+MEETINGS = {meeting.__name__: meeting for meeting in (BroadcastMeeting, IpcMeeting)}
 
 
 @dataclass
@@ -163,7 +163,7 @@ class WorkerExtension:
 
 def rendezvous(meeting: Meeting, first_worker: int) -> dict[str, Any]:
     """vLLM's `init_info` for it."""
-    assert isinstance(meeting, Broadcast | Neighbours)
+    assert isinstance(meeting, BroadcastMeeting | IpcMeeting)
     return asdict(Rendezvous(type(meeting).__name__, asdict(meeting), first_worker))
 
 
