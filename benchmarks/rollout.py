@@ -7,7 +7,8 @@ actions, the same number of turns, and responses of the same lengths, drawn from
 model that thinks (median 24 tokens, at most 192). In lockstep every turn waits for the longest response of all
 episodes, as where a batch is generated and then stepped. The order alternates; the median of each counts. Prints
 seconds, the ratio, and the share of the time that the engine was busy (`async_vllm`, the engine of replicas: that it
-had requests).
+had requests). Both make the same tokens in other numbers of forward passes, from which follows what a pass takes
+whatever it holds, and what the tokens themselves take.
 
 The model (12M parameters) is wide and shallow with one small KV head, so that a token's KV cache weighs 1e-5 of the
 weights, as in a 7B model (4e-6). Where it weighs more, as in the models of the quickstart, a long batch costs a CPU
@@ -174,30 +175,36 @@ def main() -> None:
         rollout = RolloutConfig(max_interaction_step=TURNS[1], max_response_tokens=LONGEST)
         batch = Batch(tasks, args.episodes, "seed", rollout, judged=False)
 
-        def play(policy: Any, on_end: Callable[[], None]) -> tuple[float, float, int]:
-            """(seconds, share of them that the engine was busy, tokens)."""
+        def play(policy: Any, on_end: Callable[[], None]) -> tuple[float, float, int, int]:
+            """(seconds, those that the engine was busy, tokens, forward passes)."""
             engine.load_weights(0, weights.items())  # empties its caches
             before, started = replace(engine.stats()), time.perf_counter()
             collector = Collector(RandomPlayer(domain), ChatModel(policy, chat), None, RewardConfig())
             asyncio.run(collector.collect(batch, on_end))
             seconds, now = time.perf_counter() - started, engine.stats()
-            return seconds, (now.busy_s - before.busy_s) / seconds, now.generated_tokens - before.generated_tokens
+            tokens, passes = now.generated_tokens - before.generated_tokens, now.steps - before.steps
+            return seconds, now.busy_s - before.busy_s, tokens, passes
 
         from safetensors.torch import load_file
 
         weights = load_file(Path(name) / "model.safetensors")
         play(Spread(engine), lambda: None)  # warms up kernels for the shapes that occur
-        runs: dict[str, list[tuple[float, float, int]]] = {"async": [], "lockstep": []}
+        runs: dict[str, list[tuple[float, float, int, int]]] = {"async": [], "lockstep": []}
         for _ in range(args.repeat):
             runs["async"].append(play(Spread(engine), lambda: None))
             lockstep = Lockstep(engine, num)
             runs["lockstep"].append(play(lockstep, lockstep.end))
         engine.close()
     seconds = {name: statistics.median(run[0] for run in found) for name, found in runs.items()}
+    busy = {name: statistics.median(run[1] for run in found) for name, found in runs.items()}
+    passes = {name: found[0][3] for name, found in runs.items()}
     for name, found in runs.items():
-        busy = statistics.median(run[1] for run in found)
-        print(f"{name:9} {seconds[name]:6.1f} s, engine busy {busy:.0%}, {found[0][2]} tokens of {num} episodes")
+        told = f"engine busy {busy[name] / seconds[name]:.0%}, {found[0][2]} tokens of {num} episodes"
+        print(f"{name:9} {seconds[name]:6.1f} s, {told} in {passes[name]} passes")
     print(f"lockstep / async: {seconds['lockstep'] / seconds['async']:.2f}")
+    a_pass = (busy["lockstep"] - busy["async"]) / (passes["lockstep"] - passes["async"])
+    tokens_s = busy["async"] - a_pass * passes["async"]
+    print(f"a pass takes {1000 * a_pass:.1f} ms whatever it holds; the tokens take {tokens_s:.1f} s in both")
 
 
 if __name__ == "__main__":
