@@ -15,7 +15,11 @@ SMALLEST = {
     "engines": ("--threads 1 --episodes 2 --turns 2 --engines transformers", r"1 threads +transformers"),
     "packing": ("--episodes 1 --turns 3 --repeats 1", r"ratio [\d.]+x"),
     "admission": ("", r"without / admission: [\d.]+"),
-    "judging": ("--steps 1 --repeat 1", r"ratio +[\d.]+"),
+    "judging": (
+        "--steps 1 --repeat 1 dataset.path={games} model.policy.path={model} model.reward.path={model} "
+        "model.rewriter.path={model} dataset.num_task=0",
+        r"ratio +[\d.]+",
+    ),
     "sandbox": ("--num 8", r"sandbox / subprocess: [\d.]+"),
 }
 
@@ -23,9 +27,13 @@ SMALLEST = {
 @pytest.mark.slow
 @pytest.mark.integration
 @pytest.mark.parametrize("name", SMALLEST)
-def test_a_benchmark_runs(name):
+def test_a_benchmark_runs(world, name):
     arguments, said = SMALLEST[name]
-    line = [sys.executable, str(BENCHMARKS / f"{name}.py"), *arguments.split()]
+    line = [
+        sys.executable,
+        str(BENCHMARKS / f"{name}.py"),
+        *arguments.format(games=world.games, model=world.model).split(),
+    ]
     done = subprocess.run(line, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr
     assert re.search(said, done.stdout), done.stdout
