@@ -96,9 +96,8 @@ def _init_ray(**options: Any) -> None:
             ray.init(**options)
         finally:
             signal.signal(signal.SIGTERM, ours)  # asks Ray's handler once more, where a signal has just come
-    except Exception:  # Ray raises bare ones where its processes do not come up, and a signal may have ended them
-        raise_unheard()
-        raise
+            if not isinstance(sys.exception(), SystemExit):  # else of Ray's handler: below
+                raise_unheard()  # in the place of what Ray raises where a signal has ended its processes
     except SystemExit as end:
         if end.code != signal.SIGTERM:
             raise
