@@ -5,7 +5,7 @@
 
 import sys
 
-from rlanything.cli import run_guarded
+from rlanything.processes.guard import run_guarded
 from rlanything.load import load_config
 
 

@@ -12,7 +12,7 @@ import json
 import shutil
 from pathlib import Path
 
-from rlanything.cli import run_guarded
+from rlanything.processes.guard import run_guarded
 from rlanything.domains.base import TaskError
 from rlanything.domains.coding.problems import read_problems
 from rlanything.errors import ClearError

@@ -18,7 +18,7 @@ from rlanything.engines.base import EngineStats, peak_memory_gb
 from rlanything.roles import needs_cluster
 from rlanything.runs.folder import RunError, RunFolder
 from rlanything.types import Group
-from rlanything.versions import check_vllm
+from rlanything.processes.versions import check_vllm
 
 if TYPE_CHECKING:
     from rlanything.cluster.cluster import Cluster

@@ -25,7 +25,7 @@ import torch
 from omegaconf import MISSING
 
 from rlanything.chat import Chat, start_chat_model
-from rlanything.cli import run_guarded
+from rlanything.processes.guard import run_guarded
 from rlanything.collect import Collector
 from rlanything.config import (
     Config,
@@ -41,7 +41,7 @@ from rlanything.domains.base import Conversation, Domain, JudgedDomain, ProgramD
 from rlanything.domains.registry import make_domain
 from rlanything.engines.base import SamplingParams
 from rlanything.evaluate import evaluation_tasks, run_evaluation
-from rlanything.interrupts import raise_unheard
+from rlanything.processes.interrupts import raise_unheard
 from rlanything.learner.deepspeed import Learner
 from rlanything.load import load_as
 from rlanything.rollout import request_seed

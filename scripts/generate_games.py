@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from rlanything.cli import run_guarded
+from rlanything.processes.guard import run_guarded
 from rlanything.domains.alfworld.export import export_games, write_packed
 from rlanything.domains.alfworld.floorplans import SPLITS
 from rlanything.domains.alfworld.game import PackedGame, load_packed

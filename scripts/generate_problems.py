@@ -12,7 +12,7 @@ import argparse
 import json
 from pathlib import Path
 
-from rlanything.cli import run_guarded
+from rlanything.processes.guard import run_guarded
 from rlanything.domains.coding.generator import LONGEST, generate_problems
 
 

@@ -19,7 +19,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from transformers.utils import logging
 
-from rlanything.cli import run_guarded
+from rlanything.processes.guard import run_guarded
 from rlanything.config import Config, DatasetConfig, ExperimentConfig
 from rlanything.domains.alfworld.domain import AlfworldDomain
 from rlanything.domains.base import Domain

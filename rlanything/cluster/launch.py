@@ -23,15 +23,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rlanything.cli import run_guarded
+from rlanything.processes.guard import run_guarded
 from rlanything.cluster.access import ASK_LOOPBACK, LOOPBACK, authentication, fresh_token
 from rlanything.cluster.addresses import address_of
 from rlanything.cluster.membership import JOB_NODES, LaunchError, Membership, job_token, membership
 from rlanything.cluster.session import NODE_ENV
 from rlanything.cluster.status import JOIN_TIMEOUT_S, StatusConnection, StatusServer, check_port
 from rlanything.errors import ClearError
-from rlanything.sandbox.kernel import die_with_parent
-from rlanything.versions import check_versions, installed
+from rlanything.processes.orphans import die_with_parent
+from rlanything.processes.versions import check_versions, installed
 
 CLOSE_S = 15.0  # for Ray to end by itself
 STOP_S = 60.0  # for the script to end by itself once it was told to

@@ -10,7 +10,7 @@ from typing import Any
 
 from rlanything.config import Config, EngineConfig, EnginesConfig, LearnerConfig, TrainingConfig
 from rlanything.runs.folder import RunError
-from rlanything.versions import check_versions, installed
+from rlanything.processes.versions import check_versions, installed
 
 
 @dataclass(frozen=True)

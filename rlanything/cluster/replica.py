@@ -27,7 +27,7 @@ from rlanything.engines.base import (
     SamplingParams,
     peak_memory_gb,
 )
-from rlanything.engines.watchdog import Watchdog
+from rlanything.processes.watchdog import Watchdog
 
 HEALTH = "health"  # the group of calls that have a thread of their own
 

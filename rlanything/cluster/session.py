@@ -20,9 +20,9 @@ import psutil
 import ray
 
 from rlanything.cluster.access import fresh_token, loopback_alone
-from rlanything.interrupts import raise_unheard
+from rlanything.processes.interrupts import raise_unheard
 from rlanything.runs.folder import RunError
-from rlanything.sandbox.kernel import adopt_orphans
+from rlanything.processes.orphans import adopt_orphans
 
 POLL_S = 1.0
 HEAD_S = 60.0  # for the head to answer: it may have been started a moment ago

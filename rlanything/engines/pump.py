@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from rlanything.engines.watchdog import Watchdog
+from rlanything.processes.watchdog import Watchdog
 
 
 class Pump:

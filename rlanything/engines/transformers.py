@@ -26,7 +26,7 @@ from rlanything.engines.pump import Pump
 from rlanything.engines.request import response_limit, token_ids
 from rlanything.engines.sampling import sample, uniform
 from rlanything.engines.scheduler import Request, Scheduler, Sequence
-from rlanything.engines.watchdog import Watchdog
+from rlanything.processes.watchdog import Watchdog
 from rlanything.lora import with_base
 from rlanything.precision import torch_dtype
 

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.progress import Progress as RichProgress
 from rich.table import Table
 
-from rlanything.interrupts import raise_unheard
+from rlanything.processes.interrupts import raise_unheard
 
 FILE_WIDTH = 120  # columns of a table that goes to a file or pipe
 

@@ -8,39 +8,31 @@ import platform
 import signal
 from pathlib import Path
 
+from rlanything.processes.orphans import check_call, libc, prctl
+
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
 CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET, CLONE_THREAD = 0x10000000, 0x20000000, 0x40000000, 0x00010000
 MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 4096, 16384, 1 << 18
 _MNT_DETACH, _AT_RECURSIVE, _AT_FDCWD = 2, 0x8000, -100
 _ATTR_RDONLY, _ATTR_NOSUID, _ATTR_NODEV = 1, 2, 4
-_PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_CAPBSET_DROP = 1, 22, 24
-_PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 36, 38
+_PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 22, 24, 38
 _SECCOMP_MODE_FILTER, _CAP_VERSION_3 = 2, 0x20080522
 _CALLS = {"x86_64": {"clone": 56, "pivot_root": 155}, "aarch64": {"clone": 220, "pivot_root": 41}}
 _MOUNT_SETATTR = 442  # on every architecture
 SUPPORTED = platform.system() == "Linux" and platform.machine() in _CALLS
 
-_libc = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter's lock: `clone` must not change threads
-_libc.prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
 _no_capabilities = (ctypes.c_uint32 * 2)(_CAP_VERSION_3, 0), (ctypes.c_uint32 * 6)()
-
-
-def _check(result: int, what: str) -> int:
-    if result < 0:
-        error = ctypes.get_errno()
-        raise OSError(error, f"{what}: {os.strerror(error)}")
-    return result
 
 
 def _syscall(name: str, *args: int | bytes | ctypes.c_void_p) -> int:
     number = _MOUNT_SETATTR if name == "mount_setattr" else _CALLS[platform.machine()][name]
     given = [ctypes.c_long(a) if isinstance(a, int) else a for a in args]
-    return _check(_libc.syscall(ctypes.c_long(number), *given), name)
+    return check_call(libc.syscall(ctypes.c_long(number), *given), name)
 
 
 def unshare(flags: int) -> None:
     """Move this process (its children, for CLONE_NEWPID) into new namespaces."""
-    _check(_libc.unshare(flags), "unshare")
+    check_call(libc.unshare(flags), "unshare")
 
 
 def fork_into(flags: int) -> int:
@@ -51,12 +43,12 @@ def fork_into(flags: int) -> int:
 
 def mount(source: str, target: Path, kind: str, flags: int, options: str = "") -> None:
     """mount(2)."""
-    _check(_libc.mount(source.encode(), bytes(target), kind.encode(), flags, options.encode()), f"mount {target}")
+    check_call(libc.mount(source.encode(), bytes(target), kind.encode(), flags, options.encode()), f"mount {target}")
 
 
 def unmount(target: Path) -> None:
     """Take off what is mounted at `target`."""
-    _check(_libc.umount2(bytes(target), _MNT_DETACH), f"unmount {target}")
+    check_call(libc.umount2(bytes(target), _MNT_DETACH), f"unmount {target}")
 
 
 def bind_read_only(source: str, target: Path) -> None:
@@ -80,31 +72,17 @@ def enter_root(root: Path) -> None:
     os.chdir("/")
 
 
-def _prctl(option: int, *args: int) -> None:
-    _check(_libc.prctl(option, *args, *[0] * (4 - len(args))), "prctl")
-
-
-def die_with_parent(number: int = signal.SIGKILL) -> None:
-    """A signal for this process when the thread that started it ends."""
-    _prctl(_PR_SET_PDEATHSIG, number)
-
-
-def adopt_orphans() -> None:
-    """Descendants whose parents end become this process's children."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-
-
 def allow_no_new_privileges() -> None:
     """Nothing that this process starts can ever have more than it has."""
-    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    prctl(_PR_SET_NO_NEW_PRIVS, 1)
     for capability in range(64):
-        if _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
+        if libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
             break  # the kernel's last capability
 
 
 def drop_privileges() -> None:
     """Give up all capabilities."""
-    _check(_libc.capset(*_no_capabilities), "capset")
+    check_call(libc.capset(*_no_capabilities), "capset")
 
 
 class SystemCallFilter(ctypes.Structure):
@@ -117,4 +95,4 @@ class SystemCallFilter(ctypes.Structure):
 
     def apply(self) -> None:
         """To this process and all that it starts."""
-        _prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(self))
+        prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(self))

@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from rlanything.processes.orphans import adopt_orphans, die_with_parent
 from rlanything.sandbox import kernel
 from rlanything.sandbox.program import MEMORY_EXIT, prepare, run_program
 from rlanything.sandbox.protocol import MIB, Limits, Verdict, receive, send
@@ -57,7 +58,7 @@ def serve(fd: int) -> None:
         if isolated:
             _isolate()
         else:
-            kernel.adopt_orphans()
+            adopt_orphans()
         desk = Desk(isolated)
     except OSError as error:
         return send(connection, {"error": str(error)})
@@ -117,14 +118,14 @@ class Desk:
 def _isolate() -> None:
     """Return in a process that has its own namespaces, no network, and a root in which little is and nothing can be
     changed. The processes that it came from wait for it, outside."""
-    kernel.die_with_parent()
+    die_with_parent()
     outside = NOBODY if os.geteuid() == 0 else os.geteuid(), NOBODY if os.geteuid() == 0 else os.getegid()
     ready, mapped = os.pipe(), os.pipe()
     child = os.fork()
     if child:
         _map_user(child, ready[0], mapped[1], outside)
         _end_as(child)
-    kernel.die_with_parent()
+    die_with_parent()
     libraries, own = _libraries(), Path(f"{sys.base_prefix}/lib")
     try:
         if Path("/tmp") in own.parents:
@@ -143,11 +144,11 @@ def _isolate() -> None:
     _build_root(Path("/tmp"), shown)  # any folder: it is covered in the child's mount namespace alone
     for fd in (*ready, *mapped, *shown.values()):
         os.close(fd)
-    kernel.die_with_parent()  # forgotten when the user changed
+    die_with_parent()  # forgotten when the user changed
     inner = os.fork()  # the first process of the new process namespace
     if inner:
         _end_as(inner)
-    kernel.die_with_parent()
+    die_with_parent()
     kernel.allow_no_new_privileges()
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from rlanything.transfer import Expected
-from rlanything.unnamed_memory import SharedMemory
+from rlanything.processes.shared_memory import SharedMemory
 
 PIECE_BYTES = 1 << 28  # few round trips, and a second one fits beside it
 ALIGNMENT = 64  # bytes, more than any dtype wants

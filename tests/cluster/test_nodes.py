@@ -10,7 +10,7 @@ from rlanything.config import Config
 from rlanything.precision import multiplies_bfloat16
 from rlanything.runs.folder import RunError
 from rlanything.serving import use_devices
-from rlanything.versions import TRIED, VersionError
+from rlanything.processes.versions import TRIED, VersionError
 
 GOOD = NodeFacts("a", dict(TRIED), [], 8)
 

@@ -136,7 +136,7 @@ def test_a_script_that_ends_before_the_others_come_ends_them_too(tmp_path):
 
 @pytest.mark.parametrize("odd", [0, 2])
 def test_a_node_with_other_packages_is_named_on_node_0_and_ends_the_job(tmp_path, odd):
-    other = "from rlanything import versions; versions.TRIED['deepspeed'] = '0.1'"
+    other = "from rlanything.processes import versions; versions.TRIED['deepspeed'] = '0.1'"
     nodes = launch(tmp_path, JOIN, before={odd: other})
     said = [node.communicate(timeout=60)[0] for node in nodes]
     assert [node.returncode for node in nodes] == [1, 1, 1], said

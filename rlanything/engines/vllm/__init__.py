@@ -35,14 +35,14 @@ from vllm.distributed.device_communicators import shm_broadcast  # noqa: E402
 from vllm.distributed.device_communicators.cpu_communicator import CpuCommunicator  # noqa: E402
 from vllm.platforms import current_platform  # noqa: E402
 
-from rlanything import unnamed_memory  # noqa: E402
+from rlanything.processes import shared_memory  # noqa: E402
 
 if current_platform.is_cpu():
     # Inductor would spend 18 s in a C++ compiler on a logprob's rank. Before vLLM's sampler is imported.
     current_platform.simple_compile_backend = "eager"
 
 # No names in /dev/shm, which would outlive a process that is killed. Before vLLM's workers make any.
-shm_broadcast.shared_memory = unnamed_memory
+shm_broadcast.shared_memory = shared_memory
 # Nor those that its own all-reduce makes, on CPUs that have AVX-512, outside of Python: gloo serves as well.
 CpuCommunicator._all_group_ranks_share_shm_group_name = lambda self: False  # type: ignore[method-assign]
 tqdm.set_lock(threading.RLock())  # its default lock is a named semaphore in them: it serves bars of several processes

@@ -25,7 +25,7 @@ from rlanything.engines.base import Completion, EngineDead, EngineError, EngineS
 from rlanything.engines.request import response_limit, token_ids
 from rlanything.engines.sampling import mix
 from rlanything.engines.vllm import LOG_FORMAT, LOGGER, weights
-from rlanything.engines.watchdog import Watchdog
+from rlanything.processes.watchdog import Watchdog
 from rlanything.precision import torch_dtype
 from rlanything.transfer import IncomingWeights, Meeting
 

@@ -6,14 +6,14 @@ from vllm.v1.executor import Executor
 from vllm.v1.executor.multiproc_executor import MultiprocExecutor
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
-from rlanything.engines.vllm.orphans import end_with_parent
+from rlanything.processes.orphans import end_with_multiprocessing_parent
 
 
 class OneWorker(UniProcExecutor):
     """The worker is in this process."""
 
     def _init_executor(self) -> None:
-        end_with_parent()
+        end_with_multiprocessing_parent()
         super()._init_executor()
 
 
@@ -21,7 +21,7 @@ class SeveralWorkers(MultiprocExecutor):
     """Each worker has a process of its own."""
 
     def _init_executor(self) -> None:
-        end_with_parent()
+        end_with_multiprocessing_parent()
         super()._init_executor()
 
 

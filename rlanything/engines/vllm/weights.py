@@ -27,7 +27,7 @@ from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, i
 
 from rlanything.checksum import Digest, checksum
 from rlanything.engines.base import peak_memory_gb
-from rlanything.engines.vllm.orphans import end_with_parent
+from rlanything.processes.orphans import end_with_multiprocessing_parent
 from rlanything.lora import LORA_A, LORA_B, merged
 from rlanything.transfer import Expected, Meeting, Receiver
 from rlanything.transfer.broadcast import BroadcastMeeting
@@ -72,7 +72,7 @@ class WeightReceiver(WeightTransferEngine[Rendezvous, Update]):
 
     def __init__(self, *args: Any) -> None:
         if multiprocessing.current_process().name.startswith("VllmWorker"):
-            end_with_parent()
+            end_with_multiprocessing_parent()
         super().__init__(*args)
 
     def init_transfer_engine(self, init_info: Rendezvous) -> None:

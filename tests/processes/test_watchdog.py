@@ -8,7 +8,7 @@ import time
 GUARDED = """
 import sys, time
 from pathlib import Path
-from rlanything.engines.watchdog import Watchdog
+from rlanything.processes.watchdog import Watchdog
 with Watchdog(2.0, Path(sys.argv[1])):
     print("guarded", flush=True)
     for _ in range(int(sys.argv[2])):

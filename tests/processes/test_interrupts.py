@@ -8,7 +8,7 @@ import pytest
 
 LOST = """
 import os, signal, sys
-from rlanything.cli import run_guarded
+from rlanything.processes.guard import run_guarded
 from rlanything.runs.progress import Progress
 
 class Deaf:

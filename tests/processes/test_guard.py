@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from rlanything.cli import run_guarded
+from rlanything.processes.guard import run_guarded
 from rlanything.errors import ClearError
 
 

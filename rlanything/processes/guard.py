@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from rlanything.errors import ClearError
-from rlanything.interrupts import listen
-from rlanything.versions import check_versions, installed
+from rlanything.processes.interrupts import listen
+from rlanything.processes.versions import check_versions, installed
 
 REPEAT_S = 5.0  # a scheduler's SIGTERM may come twice: to all processes, and passed on by the launcher
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, a quota, a limit on files

@@ -5,12 +5,12 @@ import sys
 
 import pytest
 
-from rlanything.unnamed_memory import SharedMemory
+from rlanything.processes.shared_memory import SharedMemory
 
 
 def test_another_process_writes_into_it():
     ours = SharedMemory(create=True, size=10)
-    code = "from rlanything.unnamed_memory import SharedMemory as S; import sys; S(sys.argv[1]).buf[3] = 7"
+    code = "from rlanything.processes.shared_memory import SharedMemory as S; import sys; S(sys.argv[1]).buf[3] = 7"
     subprocess.run([sys.executable, "-c", code, ours.name], check=True, timeout=60)
     assert ours.size == 10 and bytes(ours.buf) == bytes([0, 0, 0, 7] + 6 * [0])
 

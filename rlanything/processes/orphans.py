@@ -1,0 +1,53 @@
+"""Linux's process-tree calls: no process outlives the one that it works for.
+
+Standard library alone, because the sandbox's runner imports it. Source: prctl(2).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+
+libc = ctypes.PyDLL(None, use_errno=True)  # PyDLL keeps the interpreter's lock: clone(2) must not change threads
+libc.prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
+
+
+def check_call(result: int, what: str) -> int:
+    """`result` of a call into libc. Raises OSError if it is negative."""
+    if result < 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"{what}: {os.strerror(error)}")
+    return result
+
+
+def prctl(option: int, *args: int) -> None:
+    """prctl(2). Raises OSError."""
+    check_call(libc.prctl(option, *args, *[0] * (4 - len(args))), "prctl")
+
+
+def die_with_parent(number: int = signal.SIGKILL) -> None:
+    """Have the kernel send this process signal `number` when the *thread* that started it ends (PDEATHSIG)."""
+    prctl(_PR_SET_PDEATHSIG, number)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants whose own parents end (child subreaper), so that they can be found and ended."""
+    prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def end_with_multiprocessing_parent() -> None:
+    """Apply `die_with_parent` in a process that multiprocessing started; do nothing in any other process.
+
+    vLLM's processes would otherwise survive a killed parent and keep all of its accelerator's memory.
+    """
+    import multiprocessing  # imported here: the sandbox's runner must stay small
+
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+    die_with_parent()
+    if os.getppid() != parent.pid:  # the parent ended before the call
+        os._exit(1)
