@@ -112,7 +112,7 @@ def measure_driver(config: Config, load: Workload, tokenizer: str) -> Costs:
     import ray
     import torch
 
-    from rlanything import checksum, feedback, samples, types
+    from rlanything import feedback, samples, types
     from rlanything.chat import Chat
     from rlanything.cluster.board import Board
     from rlanything.cluster.calls import result
@@ -120,6 +120,7 @@ def measure_driver(config: Config, load: Workload, tokenizer: str) -> Costs:
     from rlanything.diagnostics import diagnostics
     from rlanything.learner import packing
     from rlanything.runs.store import write_groups
+    from rlanything.weights import checksum
 
     episodes = draw_episodes(load, config, config.rollout.num_rollout_per_trial)
     group, rng = types.Group(types.Task("q", {}), []), np.random.default_rng(0)

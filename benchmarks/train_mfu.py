@@ -32,7 +32,7 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2Con
 from rlanything.config import LearnerConfig, ModelConfig
 from rlanything.learner.deepspeed import Learner
 from rlanything.learner.packing import build_trees, pack
-from rlanything.precision import torch_dtype
+from rlanything.weights.precision import torch_dtype
 from rlanything.types import Sample
 
 SHAPES = {

@@ -53,7 +53,7 @@ def main() -> None:
     from engines import VOCAB, make_model
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from rlanything.checksum import checksum
+    from rlanything.weights.checksum import checksum
 
     with tempfile.TemporaryDirectory() as name:
         folder = args.model or Path(name) / "model"

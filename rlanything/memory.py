@@ -13,7 +13,7 @@ from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
 from rlanything.cluster.placement import Placement, route
 from rlanything.config import Config, ConfigError, EngineConfig, LearnerConfig, ModelConfig
-from rlanything.precision import resolve_dtype
+from rlanything.weights.precision import resolve_dtype
 from rlanything.roles import LEARNERS
 
 GIB = 2**30

@@ -4,7 +4,7 @@ An episode stays with the replica that began it, whose prefix cache holds it; a 
 fewest requests under way. A replica that dies is started anew by Ray, is given the current weights, and what it was
 doing is asked of another meanwhile.
 
-Weights come by the object store, or straight from the learners (`rlanything.transfer`) once a first transfer has told
+Weights come by the object store, or straight from the learners (`rlanything.weights.transfer`) once a first transfer has told
 what to expect.
 """
 
@@ -29,8 +29,8 @@ from rlanything.cluster.runtime import Runtime
 from rlanything.cluster.weights import stage
 from rlanything.config import ClusterConfig, EngineConfig, ModelConfig
 from rlanything.engines.base import Completion, EngineError, EngineStats, SamplingParams
-from rlanything.precision import torch_dtype
-from rlanything.transfer import Expected, IncomingWeights, Meeting
+from rlanything.weights.precision import torch_dtype
+from rlanything.weights.transfer import Expected, IncomingWeights, Meeting
 
 MAX_SESSIONS = 1 << 16  # remembered; an older episode has long ended
 MAX_CALLS = 10_000  # under way at once in one replica; its engine queues them

@@ -23,9 +23,9 @@ from rlanything.cluster.runtime import Runtime
 from rlanything.cluster.weights import StagedWeights, stage
 from rlanything.config import LearnerConfig, ModelConfig
 from rlanything.runs.folder import RunError
-from rlanything.transfer import Meeting, Sender
-from rlanything.transfer.broadcast import BroadcastMeeting
-from rlanything.transfer.ipc import IpcMeeting
+from rlanything.weights.transfer import Meeting, Sender
+from rlanything.weights.transfer.broadcast import BroadcastMeeting
+from rlanything.weights.transfer.ipc import IpcMeeting
 from rlanything.types import Sample
 
 logger = logging.getLogger(__name__)

@@ -31,7 +31,7 @@ def node_facts(paths: Sequence[str]) -> NodeFacts:
     import ray  # imported here, in a process of each node's own: they take seconds
     import torch
 
-    from rlanything.precision import multiplies_bfloat16
+    from rlanything.weights.precision import multiplies_bfloat16
 
     missing = [path for path in paths if not Path(path).exists()]
     # In their own order, so that neighbours are: Ray gives them in any.

@@ -2,7 +2,7 @@
 
 A node reads a bucket from its own shared memory, and fetches it once where the learner is on another. The learner
 gathers one tensor at a time, so never the whole model is on one device. Where they go straight to the engines as well
-(`rlanything.transfer`), the buckets are for replicas that miss them.
+(`rlanything.weights.transfer`), the buckets are for replicas that miss them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import ray
 import torch
 from torch import Tensor
 
-from rlanything.checksum import Digest
-from rlanything.transfer import Expected, Sender
+from rlanything.weights.checksum import Digest
+from rlanything.weights.transfer import Expected, Sender
 
 BUCKET_BYTES = 1 << 28  # large enough that a bucket's round trip does not count
 
@@ -32,7 +32,7 @@ Bucket = list[tuple[str, tuple[int, ...], str, np.ndarray]]  # name, shape, dtyp
 class StagedWeights:
     """(Hugging Face name, tensor) of every weight, as often as it is iterated, on any node.
 
-    `checksum` is of the tensors as the learner gathered them (`rlanything.checksum`), `expected` what they are, `sent`
+    `checksum` is of the tensors as the learner gathered them (`rlanything.weights.checksum`), `expected` what they are, `sent`
     whether this rank sent all that it had to send straight to engines too.
     """
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlanything.config import EngineConfig, ModelConfig
 from rlanything.engines.base import Completion, Engine, EngineError, EngineStats, SamplingParams, peak_memory_gb
-from rlanything.precision import torch_dtype
+from rlanything.weights.precision import torch_dtype
 
 if TYPE_CHECKING:
     import torch

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig
 
-from rlanything.checksum import LM_HEAD, checksum
+from rlanything.weights.checksum import LM_HEAD, checksum
 from rlanything.config import EngineConfig
 from rlanything.engines.admission import Admission
 from rlanything.engines.attention import BLOCK_SIZE, IMPLEMENTATION, BlockCache, round_up
@@ -27,8 +27,8 @@ from rlanything.engines.request import response_limit, token_ids
 from rlanything.engines.sampling import sample, uniform
 from rlanything.engines.scheduler import Request, Scheduler, Sequence
 from rlanything.processes.watchdog import Watchdog
-from rlanything.lora import with_base
-from rlanything.precision import torch_dtype
+from rlanything.weights.lora import with_base
+from rlanything.weights.precision import torch_dtype
 
 GIB = 2**30
 
@@ -137,7 +137,7 @@ class TransformersEngine:
         return self._files.items()
 
     def checksum(self) -> str:
-        """See `rlanything.checksum`; taken over the live weights, or the adapters as they came."""
+        """See `rlanything.weights.checksum`; taken over the live weights, or the adapters as they came."""
         return checksum((self._adapters or self._weights()).items(), self.dtype)
 
     def sleep(self) -> None:

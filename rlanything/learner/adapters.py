@@ -11,7 +11,7 @@ from peft import LoraConfig, inject_adapter_in_model
 from peft.tuners.lora import LoraLayer
 from torch import Tensor, nn
 
-from rlanything.lora import LORA_A, LORA_B
+from rlanything.weights.lora import LORA_A, LORA_B
 
 NAME = "default"  # peft's, of the only adapter
 BASE = ".base_layer"  # what peft adds to the name of a module that it wraps

@@ -23,7 +23,7 @@ import torch.distributed as dist
 from torch import Tensor
 from transformers import AutoTokenizer
 
-from rlanything.checksum import checksum, sealed, unsealed
+from rlanything.weights.checksum import checksum, sealed, unsealed
 from rlanything.config import LearnerConfig, ModelConfig
 from rlanything.errors import LearnerError
 from rlanything.learner.adapters import adapters, add_adapters, frozen, without_adapters
@@ -34,8 +34,8 @@ from rlanything.learner.model import TreeModel
 from rlanything.learner.optimizer import ClippedAdamW, lr_factor
 from rlanything.learner.packing import MicroBatch, build_trees, pack, packing_ratio, split_minibatches
 from rlanything.learner.state import ShardedState
-from rlanything.lora import merged
-from rlanything.precision import torch_dtype
+from rlanything.weights.lora import merged
+from rlanything.weights.precision import torch_dtype
 from rlanything.types import Sample
 
 STATE = "state.json"  # what a checkpoint holds besides the tensors
@@ -252,7 +252,7 @@ class Learner:
 
     def weights(self, dtype: torch.dtype = torch.float32) -> Iterator[tuple[str, Tensor]]:
         """(Hugging Face name, tensor) of every weight, tied ones once, or of the adapters alone where those train
-        (`rlanything.lora`). Valid until the next update.
+        (`rlanything.weights.lora`). Valid until the next update.
 
         With several ranks every rank must take them all, for ZeRO-3 gathers each from all ranks.
         """

@@ -18,7 +18,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from rlanything.checksum import checksum
+from rlanything.weights.checksum import checksum
 
 KINDS = ("weight", "exp_avg", "exp_avg_sq")  # float32 weights and AdamW's two moments
 CHECKSUM = "checksum"  # of a file's pieces, in its header

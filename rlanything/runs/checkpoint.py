@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from safetensors import SafetensorError
 
-from rlanything.checksum import sealed, unsealed
+from rlanything.weights.checksum import sealed, unsealed
 from rlanything.runs.folder import RunError
 
 _META = "meta.json"

@@ -7,7 +7,7 @@ import pytest
 
 from rlanything.cluster.nodes import NodeFacts, check_nodes, node_facts, with_dtypes
 from rlanything.config import Config
-from rlanything.precision import multiplies_bfloat16
+from rlanything.weights.precision import multiplies_bfloat16
 from rlanything.runs.folder import RunError
 from rlanything.serving import use_devices
 from rlanything.processes.versions import TRIED, VersionError

@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
-from rlanything.checksum import checksum
+from rlanything.weights.checksum import checksum
 from rlanything.config import EngineConfig
 from rlanything.engines.base import Completion, EngineError, PromptTooLong, SamplingParams
 from rlanything.engines.transformers import TransformersEngine

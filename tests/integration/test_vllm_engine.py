@@ -18,11 +18,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
-from rlanything.checksum import checksum
+from rlanything.weights.checksum import checksum
 from rlanything.config import EngineConfig
 from rlanything.engines.base import Completion, Engine, EngineDead, EngineError, PromptTooLong, SamplingParams
-from rlanything.transfer import IncomingWeights, pieces
-from rlanything.transfer.ipc import IpcMeeting
+from rlanything.weights.transfer import IncomingWeights, pieces
+from rlanything.weights.transfer.ipc import IpcMeeting
 
 pytestmark = [
     pytest.mark.integration,

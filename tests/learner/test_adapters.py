@@ -12,7 +12,7 @@ from rlanything.config import EngineConfig
 from rlanything.engines.base import SamplingParams
 from rlanything.engines.transformers import TransformersEngine
 from rlanything.learner.packing import build_trees, pack
-from rlanything.lora import AdapterError, merged
+from rlanything.weights.lora import AdapterError, merged
 from rlanything.types import Sample
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlanything.checksum import sealed, unsealed
+from rlanything.weights.checksum import sealed, unsealed
 from rlanything.runs import checkpoint
 from rlanything.runs.folder import RunError
 

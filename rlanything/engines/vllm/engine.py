@@ -26,8 +26,8 @@ from rlanything.engines.request import response_limit, token_ids
 from rlanything.engines.sampling import mix
 from rlanything.engines.vllm import LOG_FORMAT, LOGGER, weights
 from rlanything.processes.watchdog import Watchdog
-from rlanything.precision import torch_dtype
-from rlanything.transfer import IncomingWeights, Meeting
+from rlanything.weights.precision import torch_dtype
+from rlanything.weights.transfer import IncomingWeights, Meeting
 
 GIB = 2**30
 WEIGHTS, KV_CACHE = "weights", "kv_cache"  # vLLM's names in sleep mode
@@ -205,7 +205,7 @@ class VLLMEngine(ABC):
             self._asleep = [tag for tag in self._asleep if tag not in tags]
 
     def checksum(self) -> str:
-        """See `rlanything.checksum` and `WeightReceiver` for what is compared."""
+        """See `rlanything.weights.checksum` and `WeightReceiver` for what is compared."""
         if self._checksum is None:
             self._checksum = self._rpc("rlanything_checksum")[0]
         return self._checksum

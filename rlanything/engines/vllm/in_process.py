@@ -18,7 +18,7 @@ from vllm.v1.engine.llm_engine import LLMEngine
 from rlanything.engines.base import Completion, EngineDead, EngineError
 from rlanything.engines.pump import Pump
 from rlanything.engines.vllm.engine import VLLMEngine
-from rlanything.transfer import IncomingWeights
+from rlanything.weights.transfer import IncomingWeights
 
 
 class InProcessVLLM(VLLMEngine):

@@ -1,7 +1,7 @@
 """New weights for vLLM's workers, through vLLM's weight-transfer API, in which this is a backend of its own.
 
 vLLM's backends carry weights over NCCL or CUDA IPC alone, and without a limit on how long they wait. This one takes
-them from whoever has them: straight from learner ranks (`rlanything.transfer`: NCCL or CUDA IPC between accelerators,
+them from whoever has them: straight from learner ranks (`rlanything.weights.transfer`: NCCL or CUDA IPC between accelerators,
 gloo or shared memory between CPUs), from memory of this machine, or as tensors of this very process.
 Source: docs.vllm.ai, "Weight transfer" and "Layerwise reload".
 """
@@ -25,14 +25,14 @@ from vllm.distributed.weight_transfer.base import (
 from vllm.model_executor.model_loader import get_model_loader
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
-from rlanything.checksum import Digest, checksum
+from rlanything.weights.checksum import Digest, checksum
 from rlanything.engines.base import peak_memory_gb
 from rlanything.processes.orphans import end_with_multiprocessing_parent
-from rlanything.lora import LORA_A, LORA_B, merged
-from rlanything.transfer import Expected, Meeting, Receiver
-from rlanything.transfer.broadcast import BroadcastMeeting
-from rlanything.transfer.ipc import IpcMeeting
-from rlanything.transfer.pieces import packed, unpacked
+from rlanything.weights.lora import LORA_A, LORA_B, merged
+from rlanything.weights.transfer import Expected, Meeting, Receiver
+from rlanything.weights.transfer.broadcast import BroadcastMeeting
+from rlanything.weights.transfer.ipc import IpcMeeting
+from rlanything.weights.transfer.pieces import packed, unpacked
 
 BACKEND = "rlanything"
 MEETINGS = {meeting.__name__: meeting for meeting in (BroadcastMeeting, IpcMeeting)}
@@ -107,7 +107,7 @@ class WeightReceiver(WeightTransferEngine[Rendezvous, Update]):
         self._receiver = None
 
     def checksum(self) -> str:
-        """Digest of what came last (`rlanything.checksum`), else of the model's files, read once more."""
+        """Digest of what came last (`rlanything.weights.checksum`), else of the model's files, read once more."""
         self._checksum = self._checksum or checksum(self._files(), self._dtype())
         return self._checksum
 

@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlanything.transfer import TIMEOUT, Expected, NoSender, Sender
-from rlanything.transfer.pieces import Piece, Place, unpacked
+from rlanything.weights.transfer import TIMEOUT, Expected, NoSender, Sender
+from rlanything.weights.transfer.pieces import Piece, Place, unpacked
 
 RETRY_S = 0.05
 # A sender waits less than a receiver, which else would give up too while ranks wait for one of them.

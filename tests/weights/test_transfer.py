@@ -7,10 +7,10 @@ from datetime import timedelta
 import pytest
 import torch
 
-from rlanything.checksum import checksum
-from rlanything.transfer import IncomingWeights, NoSender, ipc, pieces
-from rlanything.transfer.ipc import IpcMeeting
-from rlanything.transfer.pieces import packed, unpacked
+from rlanything.weights.checksum import checksum
+from rlanything.weights.transfer import IncomingWeights, NoSender, ipc, pieces
+from rlanything.weights.transfer.ipc import IpcMeeting
+from rlanything.weights.transfer.pieces import packed, unpacked
 
 CPU = torch.device("cpu")
 WEIGHTS = [

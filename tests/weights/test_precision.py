@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rlanything.precision import resolve_dtype, torch_dtype
+from rlanything.weights.precision import resolve_dtype, torch_dtype
 
 
 @pytest.mark.parametrize(

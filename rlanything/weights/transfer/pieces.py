@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlanything.transfer import Expected
+from rlanything.weights.transfer import Expected
 from rlanything.processes.shared_memory import SharedMemory
 
 PIECE_BYTES = 1 << 28  # few round trips, and a second one fits beside it

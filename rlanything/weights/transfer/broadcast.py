@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.distributed import BroadcastOptions, TCPStore
 
-from rlanything.transfer import TIMEOUT, Expected, NoSender, Sender
+from rlanything.weights.transfer import TIMEOUT, Expected, NoSender, Sender
 
 
 @dataclass(frozen=True)
