@@ -6,7 +6,7 @@
 import sys
 
 from rlanything.processes.guard import run_guarded
-from rlanything.load import load_config
+from rlanything.config.load import load_config
 
 
 def main() -> None:

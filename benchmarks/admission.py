@@ -39,7 +39,7 @@ def main() -> None:
 
     from rlanything.chat import ChatModel
     from rlanything.collect import Batch, Collector
-    from rlanything.config import RewardConfig, RolloutConfig
+    from rlanything.config.schema import RewardConfig, RolloutConfig
 
     with tempfile.TemporaryDirectory() as name:
         domain, engine, chat = make_player(Path(name), args.engine, 256, args.kv_cache_gb)

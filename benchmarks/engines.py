@@ -88,7 +88,7 @@ def measure(args: argparse.Namespace) -> None:
     """One engine of this process: prints a JSON line of sampled tokens/s by phase."""
     import torch
 
-    from rlanything.config import EngineConfig
+    from rlanything.config.schema import EngineConfig
 
     torch.set_num_threads(args.threads[0])
     folder = Path(args.model)

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from rlanything.config import ModelConfig
+from rlanything.config.schema import ModelConfig
 from rlanything.learner.model import TreeModel
 from rlanything.learner.packing import MicroBatch, build_trees, pack, packing_ratio
 from rlanything.types import Sample

@@ -122,7 +122,7 @@ def make_player(folder: Path, kind: str, seqs: int, kv_cache_gb: float = 2.0) ->
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     from rlanything.chat import Chat
-    from rlanything.config import Config, DatasetConfig, EngineConfig, ModelConfig
+    from rlanything.config.schema import Config, DatasetConfig, EngineConfig, ModelConfig
     from rlanything.domains.alfworld.export import write_packed
     from rlanything.domains.alfworld.generator import generate_games
     from rlanything.domains.registry import make_domain
@@ -166,7 +166,7 @@ def main() -> None:
 
     from rlanything.chat import ChatModel
     from rlanything.collect import Batch, Collector
-    from rlanything.config import RewardConfig, RolloutConfig
+    from rlanything.config.schema import RewardConfig, RolloutConfig
 
     num = args.tasks * args.episodes
     with tempfile.TemporaryDirectory() as name:

@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 from make_tiny_models import make_small_world  # noqa: E402
 
-from rlanything.config import Config, DatasetConfig, EngineConfig, ModelConfig  # noqa: E402
+from rlanything.config.schema import Config, DatasetConfig, EngineConfig, ModelConfig  # noqa: E402
 from rlanything.runs.metrics import read_jsonl  # noqa: E402
 
 BASE = {"rollout.num_trial": 4, "rollout.num_rollout_per_trial": 4, "rollout.max_interaction_step": 5}

@@ -41,10 +41,10 @@ from simulation import (
 )
 
 from rlanything.cluster.placement import place
-from rlanything.config import Config, ConfigError
-from rlanything.load import load_config
+from rlanything.config.schema import Config, ConfigError
+from rlanything.config.load import load_config
 from rlanything.memory import ModelSize, check_memory, device_gib
-from rlanything.roles import training_roles
+from rlanything.config.roles import training_roles
 
 CARRIED_BYTES = 40  # an id in a list: pointer and int object (sys.getsizeof)
 RECIPE = ["config=configs/alfworld_rl.yaml", "engine.reward.tensor_parallel_size=1"]
@@ -116,7 +116,7 @@ def measure_driver(config: Config, load: Workload, tokenizer: str) -> Costs:
     from rlanything.chat import Chat
     from rlanything.cluster.board import Board
     from rlanything.cluster.calls import result
-    from rlanything.config import ModelConfig
+    from rlanything.config.schema import ModelConfig
     from rlanything.diagnostics import diagnostics
     from rlanything.learner import packing
     from rlanything.runs.store import write_groups

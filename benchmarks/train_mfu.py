@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from rlanything.config import LearnerConfig, ModelConfig
+from rlanything.config.schema import LearnerConfig, ModelConfig
 from rlanything.learner.deepspeed import Learner
 from rlanything.learner.packing import build_trees, pack
 from rlanything.weights.precision import torch_dtype

@@ -21,7 +21,7 @@ from pathlib import Path
 
 
 def start(folder: Path, kind: str):
-    from rlanything.config import EngineConfig, ModelConfig
+    from rlanything.config.schema import EngineConfig, ModelConfig
     from rlanything.engines import make_engine
 
     config = EngineConfig(kind.removeprefix("async_"), max_model_len=1024, kv_cache_gb=0.5)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from rlanything.config import Config, ConfigError
+from rlanything.config.schema import Config, ConfigError
 from rlanything.domains.registry import make_domain
 from rlanything.evaluate import evaluation_tasks, play, summarise
 from rlanything.plan import print_devices

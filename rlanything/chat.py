@@ -15,7 +15,7 @@ from typing import Any
 from transformers import AutoTokenizer
 from transformers.utils import logging
 
-from rlanything.config import EngineConfig, ModelConfig
+from rlanything.config.schema import EngineConfig, ModelConfig
 from rlanything.domains.base import Message
 from rlanything.engines import make_engine
 from rlanything.engines.base import Completion, Engine, SamplingParams

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from rlanything.chat import ChatModel
-from rlanything.config import RewardConfig, RolloutConfig
+from rlanything.config.schema import RewardConfig, RolloutConfig
 from rlanything.domains.base import Domain, JudgedDomain, ProgramDomain
 from rlanything.judge import Judge
 from rlanything.rollout import OnTurn, ignore_turn, run_group

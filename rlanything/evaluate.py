@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from rlanything.collect import Batch, Collect
-from rlanything.config import Config
+from rlanything.config.schema import Config
 from rlanything.diagnostics import diagnostics
 from rlanything.domains.base import Domain
 from rlanything.runs.folder import RunError

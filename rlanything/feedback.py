@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from rlanything.config import RewardConfig
+from rlanything.config.schema import RewardConfig
 from rlanything.types import Evaluation, Group, Trajectory, Turn
 
 ZERO_SPREAD = 1e-8  # a standard deviation below it is rounding, not a difference

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from rlanything.chat import ChatModel
-from rlanything.config import RewardConfig
+from rlanything.config.schema import RewardConfig
 from rlanything.domains.base import JudgedDomain
 from rlanything.engines.base import PromptTooLong, SamplingParams
 from rlanything.rollout import request_seed

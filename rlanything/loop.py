@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 from rlanything.collect import Batch
-from rlanything.config import Config
+from rlanything.config.schema import Config
 from rlanything.diagnostics import diagnostics
 from rlanything.evaluate import check_failures, evaluation_tasks, run_evaluation, summarise
 from rlanything.feedback import assign_policy_advantages, assign_reward_advantages, within

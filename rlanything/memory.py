@@ -12,9 +12,9 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
 from rlanything.cluster.placement import Placement, route
-from rlanything.config import Config, ConfigError, EngineConfig, LearnerConfig, ModelConfig
+from rlanything.config.schema import Config, ConfigError, EngineConfig, LearnerConfig, ModelConfig
 from rlanything.weights.precision import resolve_dtype
-from rlanything.roles import LEARNERS
+from rlanything.config.roles import LEARNERS
 
 GIB = 2**30
 BYTES = {"bfloat16": 2, "float32": 4}

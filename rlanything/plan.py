@@ -8,7 +8,7 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from rlanything.cluster.placement import Placement, place, route, where
-from rlanything.config import Config
+from rlanything.config.schema import Config
 from rlanything.domains.base import TaskError
 from rlanything.domains.registry import make_domain
 from rlanything.engines import check_model
@@ -22,7 +22,7 @@ from rlanything.memory import (
     model_size,
     weights_gib,
 )
-from rlanything.roles import LEARNERS, needs_cluster, training_roles
+from rlanything.config.roles import LEARNERS, needs_cluster, training_roles
 from rlanything.runs.progress import Progress
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rlanything.chat import ChatModel
-from rlanything.config import AdaptationConfig
+from rlanything.config.schema import AdaptationConfig
 from rlanything.domains.base import Domain, ProgramDomain, RejectedTask
 from rlanything.engines.base import PromptTooLong, SamplingParams
 from rlanything.judge import critic_summary

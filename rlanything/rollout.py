@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from rlanything.chat import ChatModel
-from rlanything.config import RolloutConfig
+from rlanything.config.schema import RolloutConfig
 from rlanything.domains.base import Domain, Env, Observation, SandboxFailure, Step
 from rlanything.engines.base import PromptTooLong, SamplingParams
 from rlanything.errors import ClearError

@@ -12,10 +12,10 @@ import torch
 from rlanything.chat import ChatModel, start_chat_model
 from rlanything.cluster.membership import JOB_NODES
 from rlanything.collect import Batch, Collector
-from rlanything.config import Config
+from rlanything.config.schema import Config
 from rlanything.domains.registry import make_domain
 from rlanything.engines.base import EngineStats, peak_memory_gb
-from rlanything.roles import needs_cluster
+from rlanything.config.roles import needs_cluster
 from rlanything.runs.folder import RunError, RunFolder
 from rlanything.types import Group
 from rlanything.processes.versions import check_vllm

@@ -27,7 +27,7 @@ from omegaconf import MISSING
 from rlanything.chat import Chat, start_chat_model
 from rlanything.processes.guard import run_guarded
 from rlanything.collect import Collector
-from rlanything.config import (
+from rlanything.config.schema import (
     Config,
     ConfigError,
     DatasetConfig,
@@ -43,9 +43,9 @@ from rlanything.engines.base import SamplingParams
 from rlanything.evaluate import evaluation_tasks, run_evaluation
 from rlanything.processes.interrupts import raise_unheard
 from rlanything.learner.deepspeed import Learner
-from rlanything.load import load_as
+from rlanything.config.load import load_as
 from rlanything.rollout import request_seed
-from rlanything.rules import POSITIVE, check_choices, check_numbers
+from rlanything.config.rules import POSITIVE, check_choices, check_numbers
 from rlanything.runs.checkpoint import writing
 from rlanything.runs.progress import Progress
 from rlanything.types import Direction, Sample, Task

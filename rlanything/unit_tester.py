@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from rlanything.chat import ChatModel
-from rlanything.config import RewardConfig
+from rlanything.config.schema import RewardConfig
 from rlanything.domains.base import ProgramDomain
 from rlanything.engines.base import PromptTooLong, SamplingParams
 from rlanything.rollout import request_seed

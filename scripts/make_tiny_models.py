@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from transformers.utils import logging
 
 from rlanything.processes.guard import run_guarded
-from rlanything.config import Config, DatasetConfig, ExperimentConfig
+from rlanything.config.schema import Config, DatasetConfig, ExperimentConfig
 from rlanything.domains.alfworld.domain import AlfworldDomain
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import make_domain
@@ -171,7 +171,7 @@ def make_small_world(root: Path, hidden: int = 64) -> tuple[Path, Path]:
     """
     # Imported here: who only makes a model need not wait for DeepSpeed.
     from rlanything.chat import Chat
-    from rlanything.config import LearnerConfig, ModelConfig
+    from rlanything.config.schema import LearnerConfig, ModelConfig
     from rlanything.domains.alfworld.export import write_packed
     from rlanything.domains.alfworld.generator import generate_games
     from rlanything.learner.deepspeed import Learner

@@ -45,7 +45,7 @@ def make_coding_world(root: Path, updates: int = 130) -> tuple[Path, Path]:
     from make_tiny_models import make_model, make_tokenizer
 
     from rlanything.chat import Chat
-    from rlanything.config import DatasetConfig, LearnerConfig, ModelConfig, SandboxConfig
+    from rlanything.config.schema import DatasetConfig, LearnerConfig, ModelConfig, SandboxConfig
     from rlanything.domains.coding.domain import CodingDomain
     from rlanything.learner.deepspeed import Learner
     from rlanything.sft import encode

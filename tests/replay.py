@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from rlanything.config import Config
+from rlanything.config.schema import Config
 from rlanything.learner.deepspeed import Learner
 from rlanything.runs.store import read_groups
 from rlanything.samples import policy_samples, reward_samples

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from rlanything.config import AdaptationConfig, Config, DatasetConfig, EngineConfig, LearnerConfig, ModelConfig
+from rlanything.config.schema import AdaptationConfig, Config, DatasetConfig, EngineConfig, LearnerConfig, ModelConfig
 
 NUM_DEVICE = int(os.environ.get("RLANYTHING_TEST_DEVICES", "0"))  # 1: runs of one machine have an accelerator
 

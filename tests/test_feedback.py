@@ -9,7 +9,7 @@ from builders import group, trajectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlanything.config import RewardConfig
+from rlanything.config.schema import RewardConfig
 from rlanything.diagnostics import diagnostics, theorem_bound
 from rlanything.feedback import (
     ADVANTAGES,

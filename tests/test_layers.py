@@ -11,9 +11,9 @@ PACKAGE = Path(__file__).parents[1] / "rlanything"
 PURE = {
     "errors": set(),
     "types": set(),
-    "config": {"errors"},
-    "roles": {"config"},
-    "rules": {"config", "roles"},
+    "config.schema": {"errors"},
+    "config.roles": {"config"},
+    "config.rules": {"config"},
     "feedback": {"types", "config"},
     "diagnostics": {"types"},
     "tasks": {"types"},

@@ -6,7 +6,7 @@ import pytest
 from builders import group, trajectory, turn
 
 from rlanything.chat import Chat, ChatModel
-from rlanything.config import AdaptationConfig, DatasetConfig, ModelConfig
+from rlanything.config.schema import AdaptationConfig, DatasetConfig, ModelConfig
 from rlanything.domains.alfworld.domain import AlfworldDomain
 from rlanything.domains.alfworld.planner import plan
 from rlanything.domains.alfworld.rooms import goals_of

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from rlanything.chat import Chat, ChatError, ChatModel
-from rlanything.config import DatasetConfig, EngineConfig, ModelConfig, RewardConfig, RolloutConfig
+from rlanything.config.schema import DatasetConfig, EngineConfig, ModelConfig, RewardConfig, RolloutConfig
 from rlanything.diagnostics import diagnostics
 from rlanything.domains.alfworld.domain import AlfworldDomain
 from rlanything.domains.base import Observation

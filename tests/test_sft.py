@@ -14,7 +14,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from rlanything.chat import Chat
-from rlanything.config import ConfigError, DatasetConfig, EngineConfig, LearnerConfig, ModelConfig
+from rlanything.config.schema import ConfigError, DatasetConfig, EngineConfig, LearnerConfig, ModelConfig
 from rlanything.domains.base import TaskError
 from rlanything.runs.progress import Progress
 from rlanything.sft import SftConfig, encode, read_conversations, warm_start

@@ -17,10 +17,10 @@ from rlanything.cluster.learners import LearnerGroup, RemoteLearner
 from rlanything.cluster.nodes import with_dtypes
 from rlanything.cluster.placement import place, route
 from rlanything.cluster.runtime import Runtime
-from rlanything.config import Config
+from rlanything.config.schema import Config
 from rlanything.domains.registry import make_domain
 from rlanything.engines import check_model
-from rlanything.roles import LEARNERS
+from rlanything.config.roles import LEARNERS
 from rlanything.runs.folder import RunFolder
 
 

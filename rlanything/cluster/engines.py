@@ -27,7 +27,7 @@ from rlanything.cluster.placement import Slot
 from rlanything.cluster.replica import HEALTH, EngineReplica
 from rlanything.cluster.runtime import Runtime
 from rlanything.cluster.weights import stage
-from rlanything.config import ClusterConfig, EngineConfig, ModelConfig
+from rlanything.config.schema import ClusterConfig, EngineConfig, ModelConfig
 from rlanything.engines.base import Completion, EngineError, EngineStats, SamplingParams
 from rlanything.weights.precision import torch_dtype
 from rlanything.weights.transfer import Expected, IncomingWeights, Meeting

@@ -18,7 +18,7 @@ from rlanything.cluster.engines import ReplicatedEngine
 from rlanything.cluster.placement import Slot
 from rlanything.cluster.runtime import Runtime
 from rlanything.collect import Batch, Collector
-from rlanything.config import Config
+from rlanything.config.schema import Config
 from rlanything.domains.registry import make_domain
 from rlanything.engines.base import EngineError
 from rlanything.types import Group

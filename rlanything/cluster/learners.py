@@ -21,7 +21,7 @@ from rlanything.cluster.calls import Limit, result
 from rlanything.cluster.placement import Route, Slot
 from rlanything.cluster.runtime import Runtime
 from rlanything.cluster.weights import StagedWeights, stage
-from rlanything.config import LearnerConfig, ModelConfig
+from rlanything.config.schema import LearnerConfig, ModelConfig
 from rlanything.runs.folder import RunError
 from rlanything.weights.transfer import Meeting, Sender
 from rlanything.weights.transfer.broadcast import BroadcastMeeting

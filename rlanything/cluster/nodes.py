@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rlanything.config import Config, EngineConfig, EnginesConfig, LearnerConfig, TrainingConfig
+from rlanything.config.schema import Config, EngineConfig, EnginesConfig, LearnerConfig, TrainingConfig
 from rlanything.runs.folder import RunError
 from rlanything.processes.versions import check_versions, installed
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlanything.config import Config, ConfigError
+from rlanything.config.schema import Config, ConfigError
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import ray
 
 from rlanything.cluster.addresses import use_interface
 from rlanything.cluster.board import board, was_restarted
-from rlanything.config import EngineConfig, ModelConfig
+from rlanything.config.schema import EngineConfig, ModelConfig
 from rlanything.engines.base import (
     Completion,
     Engine,

@@ -16,7 +16,7 @@ from rlanything.cluster.calls import result
 from rlanything.cluster.nodes import NodeFacts, check_nodes, node_facts
 from rlanything.cluster.placement import Slot
 from rlanything.cluster.session import KEEP_DEVICES, Session
-from rlanything.config import Config
+from rlanything.config.schema import Config
 from rlanything.runs.folder import RunError
 
 POLL_S = 1.0

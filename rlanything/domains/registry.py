@@ -1,6 +1,6 @@
 """Which domain a configuration names."""
 
-from rlanything.config import Config
+from rlanything.config.schema import Config
 from rlanything.domains.alfworld.domain import AlfworldDomain
 from rlanything.domains.base import Domain
 from rlanything.domains.coding.domain import CodingDomain

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rlanything.config import EngineConfig, ModelConfig
+from rlanything.config.schema import EngineConfig, ModelConfig
 from rlanything.engines.base import Engine, EngineError
 from rlanything.engines.process import Encoder, ProcessEngine
 

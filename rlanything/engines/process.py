@@ -23,7 +23,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlanything.config import EngineConfig, ModelConfig
+from rlanything.config.schema import EngineConfig, ModelConfig
 from rlanything.engines.base import Completion, Engine, EngineError, EngineStats, SamplingParams, peak_memory_gb
 from rlanything.weights.precision import torch_dtype
 

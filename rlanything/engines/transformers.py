@@ -17,7 +17,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig
 
 from rlanything.weights.checksum import LM_HEAD, checksum
-from rlanything.config import EngineConfig
+from rlanything.config.schema import EngineConfig
 from rlanything.engines.admission import Admission
 from rlanything.engines.attention import BLOCK_SIZE, IMPLEMENTATION, BlockCache, round_up
 from rlanything.engines.base import Completion, EngineDead, EngineError, EngineStats, SamplingParams

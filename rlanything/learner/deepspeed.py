@@ -24,7 +24,7 @@ from torch import Tensor
 from transformers import AutoTokenizer
 
 from rlanything.weights.checksum import checksum, sealed, unsealed
-from rlanything.config import LearnerConfig, ModelConfig
+from rlanything.config.schema import LearnerConfig, ModelConfig
 from rlanything.errors import LearnerError
 from rlanything.learner.adapters import adapters, add_adapters, frozen, without_adapters
 from rlanything.learner.attention import FLEX_BLOCK

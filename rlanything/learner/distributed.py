@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from rlanything.config import LearnerConfig
+from rlanything.config.schema import LearnerConfig
 
 
 def start_deepspeed(log_path: Path | None, timeout_s: float = 1800.0) -> ModuleType:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rlanything.config import LearnerConfig
+from rlanything.config.schema import LearnerConfig
 
 
 @dataclass(frozen=True)

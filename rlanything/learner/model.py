@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from rlanything.config import ModelConfig
+from rlanything.config.schema import ModelConfig
 from rlanything.errors import LearnerError
 from rlanything.learner.attention import dense_mask, flex_mask
 from rlanything.learner.packing import MicroBatch

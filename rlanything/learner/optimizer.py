@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from rlanything.config import LearnerConfig
+from rlanything.config.schema import LearnerConfig
 
 
 class ClippedAdamW(torch.optim.AdamW):

@@ -11,7 +11,7 @@ from typing import IO, Any
 
 from omegaconf import OmegaConf
 
-from rlanything.config import Config
+from rlanything.config.schema import Config
 from rlanything.errors import ClearError
 
 FIXED = ("experiment.seed", "model", "dataset", "rollout", "reward", "evaluation")  # what a resumed run must share

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
-from rlanything.config import Config
+from rlanything.config.schema import Config
 from rlanything.runs.folder import RunError, write_atomic
 
 Record = dict[str, Any]

@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from rlanything.config import AdaptationConfig, RewardConfig
+from rlanything.config.schema import AdaptationConfig, RewardConfig
 from rlanything.runs.excerpts import excerpts
 from rlanything.runs.folder import RunFolder, write_atomic
 from rlanything.runs.lineage import lineages

@@ -24,7 +24,7 @@ from simulation import (
     update_s,
 )
 
-from rlanything.config import Config, EngineConfig
+from rlanything.config.schema import Config, EngineConfig
 
 FREE = Costs(**dict.fromkeys(vars(Costs()), 0.0))
 SPEED = Speed(t0=0.01, t1=0.001, t2=1e-6, prefill_s=1e-4, max_num_seqs=8)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from rlanything.cluster import hosts
-from rlanything.config import Config
+from rlanything.config.schema import Config
 
 
 class SlowCollector:

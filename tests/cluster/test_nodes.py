@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from rlanything.cluster.nodes import NodeFacts, check_nodes, node_facts, with_dtypes
-from rlanything.config import Config
+from rlanything.config.schema import Config
 from rlanything.weights.precision import multiplies_bfloat16
 from rlanything.runs.folder import RunError
 from rlanything.serving import use_devices

@@ -3,8 +3,8 @@
 import pytest
 
 from rlanything.cluster.placement import Route, Slot, place, route, where
-from rlanything.config import Config, ConfigError
-from rlanything.roles import needs_cluster
+from rlanything.config.schema import Config, ConfigError
+from rlanything.config.roles import needs_cluster
 
 ROLES = ("policy", "reward", "rewriter")
 

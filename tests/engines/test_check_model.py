@@ -6,7 +6,7 @@ import sys
 import pytest
 from transformers import AutoConfig, MistralConfig
 
-from rlanything.config import EngineConfig, ModelConfig
+from rlanything.config.schema import EngineConfig, ModelConfig
 from rlanything.engines import check_model, make_engine
 from rlanything.engines.base import EngineError
 from rlanything.engines.transformers import _check_supported

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from rlanything.chat import start_chat_model
-from rlanything.config import EngineConfig, ModelConfig
+from rlanything.config.schema import EngineConfig, ModelConfig
 from rlanything.engines import make_engine
 from rlanything.engines.base import Completion, Engine, EngineError, PromptTooLong, SamplingParams
 
@@ -145,7 +145,7 @@ def test_close_leaves_no_process(engine):
 def test_a_parent_that_is_killed_or_forgets_to_close_leaves_no_process(world, tmp_path, end, status):
     script = (
         "import os, sys; from pathlib import Path\n"
-        "from rlanything.config import EngineConfig, ModelConfig\n"
+        "from rlanything.config.schema import EngineConfig, ModelConfig\n"
         "from rlanything.engines.process import ProcessEngine\n"
         "if __name__ == '__main__':\n"
         f"    engine = ProcessEngine(ModelConfig({str(world.model)!r}), EngineConfig(kind='transformers', "

@@ -11,7 +11,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
 from rlanything.weights.checksum import checksum
-from rlanything.config import EngineConfig
+from rlanything.config.schema import EngineConfig
 from rlanything.engines.base import Completion, EngineError, PromptTooLong, SamplingParams
 from rlanything.engines.transformers import TransformersEngine
 

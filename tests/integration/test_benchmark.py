@@ -6,7 +6,7 @@ import pytest
 from runs_helpers import command, small_config
 
 from rlanything import benchmark as module
-from rlanything.config import ConfigError
+from rlanything.config.schema import ConfigError
 from rlanything.domains.registry import make_domain
 from rlanything.runs.folder import RunError
 from rlanything.runs.metrics import read_jsonl

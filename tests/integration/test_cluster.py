@@ -15,7 +15,7 @@ from launches import title
 from replay import assert_trained_as_one_process
 from runs_helpers import command, small_config, spread_config
 
-from rlanything.config import Config
+from rlanything.config.schema import Config
 from rlanything.runs.metrics import read_jsonl
 from rlanything.runs.store import read_groups
 

@@ -8,7 +8,7 @@ from runs_helpers import small_config, spread_config
 
 from rlanything.cluster.engines import ReplicatedEngine
 from rlanything.cluster.placement import Placement
-from rlanything.rules import validate
+from rlanything.config.rules import validate
 from rlanything.runs.metrics import read_jsonl
 from rlanything.train import train
 

@@ -7,7 +7,7 @@ import pytest
 from runs_helpers import small_config
 
 from rlanything.chat import Chat
-from rlanything.config import DatasetConfig, LearnerConfig, ModelConfig
+from rlanything.config.schema import DatasetConfig, LearnerConfig, ModelConfig
 from rlanything.domains.alfworld.domain import AlfworldDomain
 from rlanything.domains.alfworld.export import write_packed
 from rlanything.domains.alfworld.generator import generate_games

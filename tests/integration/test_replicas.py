@@ -15,7 +15,7 @@ from runs_helpers import spread_config
 from transformers import AutoTokenizer
 
 from rlanything.cluster.cluster import Cluster
-from rlanything.config import Config
+from rlanything.config.schema import Config
 from rlanything.engines.base import EngineError, SamplingParams
 from rlanything.runs.folder import RunFolder
 from rlanything.types import Sample

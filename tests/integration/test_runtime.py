@@ -16,7 +16,7 @@ from rlanything.cluster.membership import JOB_NODES
 from rlanything.cluster.placement import Slot
 from rlanything.cluster.runtime import Runtime
 from rlanything.cluster.session import wait_for_head
-from rlanything.config import Config
+from rlanything.config.schema import Config
 from rlanything.runs.folder import RunError, RunFolder
 from rlanything.serving import start_cluster
 

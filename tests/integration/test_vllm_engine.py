@@ -19,7 +19,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
 from rlanything.weights.checksum import checksum
-from rlanything.config import EngineConfig
+from rlanything.config.schema import EngineConfig
 from rlanything.engines.base import Completion, Engine, EngineDead, EngineError, PromptTooLong, SamplingParams
 from rlanything.weights.transfer import IncomingWeights, pieces
 from rlanything.weights.transfer.ipc import IpcMeeting
@@ -335,7 +335,7 @@ def test_the_process_of_an_asynchronous_engine_ends_with_the_one_that_started_it
 import sys
 import threading
 from pathlib import Path
-from rlanything.config import EngineConfig
+from rlanything.config.schema import EngineConfig
 from rlanything.engines.vllm.asynchronous import AsyncVLLM
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from rlanything.config import EngineConfig
+from rlanything.config.schema import EngineConfig
 from rlanything.engines.base import SamplingParams
 from rlanything.engines.transformers import TransformersEngine
 from rlanything.learner.packing import build_trees, pack

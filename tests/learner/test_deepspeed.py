@@ -9,7 +9,7 @@ import torch
 from deepspeed.runtime.zero.offload_config import OffloadStateTypeEnum as State
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rlanything.config import LearnerConfig, ModelConfig
+from rlanything.config.schema import LearnerConfig, ModelConfig
 from rlanything.errors import LearnerError
 from rlanything.learner.deepspeed import Learner
 from rlanything.learner.distributed import partitioned, start_deepspeed

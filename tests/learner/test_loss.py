@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from rlanything.config import LearnerConfig
+from rlanything.config.schema import LearnerConfig
 from rlanything.learner.loss import TokenBatch, policy_loss, supervised_loss
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from transformers import AutoModelForCausalLM
 
-from rlanything.config import ModelConfig
+from rlanything.config.schema import ModelConfig
 from rlanything.learner.attention import FLEX_BLOCK, dense_mask, flex_mask, tree_attention, tree_mask
 from rlanything.learner.model import TreeModel
 from rlanything.learner.packing import build_trees, pack, packing_ratio, split_minibatches

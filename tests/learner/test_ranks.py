@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.multiprocessing as mp
 
-from rlanything.config import LearnerConfig, ModelConfig
+from rlanything.config.schema import LearnerConfig, ModelConfig
 from rlanything.learner import model as learner_model
 from rlanything.learner.deepspeed import Learner
 from rlanything.types import Sample
@@ -104,7 +104,7 @@ def assert_alike(one, two):
 def test_a_learners_groups_wait_as_long_as_the_rank_was_told(model_folder):
     code = (
         "import sys, torch\n"
-        "from rlanything.config import LearnerConfig, ModelConfig\n"
+        "from rlanything.config.schema import LearnerConfig, ModelConfig\n"
         "from rlanything.learner.deepspeed import Learner\n"
         "from rlanything.learner.distributed import start_deepspeed\n"
         "start_deepspeed(None, 77.0)\n"

@@ -79,7 +79,7 @@ def test_a_model_none_of_whose_layers_would_be_compiled_is_refused(make_learner,
 
 @pytest.mark.parametrize("zero_stage", [0, 1, 2])
 def test_a_closed_learner_holds_no_memory(model_folder, zero_stage):
-    from rlanything.config import LearnerConfig, ModelConfig
+    from rlanything.config.schema import LearnerConfig, ModelConfig
 
     config = LearnerConfig(zero_stage=zero_stage, kl_beta=0.1, dtype="float32")
     learner = deepspeed.Learner(ModelConfig(str(model_folder["qwen3"])), config, 10)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rlanything.config import Config
+from rlanything.config.schema import Config
 from rlanything.runs.folder import RunError, RunFolder, fingerprint
 
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from rlanything.config import Config
+from rlanything.config.schema import Config
 from rlanything.runs.folder import RunError
 from rlanything.runs.metrics import Metrics, append_jsonl, drop_after, read_jsonl
 

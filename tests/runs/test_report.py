@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rlanything.config import Config
+from rlanything.config.schema import Config
 from rlanything.diagnostics import diagnostics
 from rlanything.evaluate import wilson
 from rlanything.feedback import assign_policy_advantages

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from rlanything.config import DatasetConfig
+from rlanything.config.schema import DatasetConfig
 from rlanything.domains.alfworld import prompts
 from rlanything.domains.alfworld.backend_textworld import TextWorldEnv
 from rlanything.domains.alfworld.demonstrations import conversations

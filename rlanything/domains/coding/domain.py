@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlanything.config import DatasetConfig, SandboxConfig
+from rlanything.config.schema import DatasetConfig, SandboxConfig
 from rlanything.domains.base import Conversation, Env, Message, Observation, ParsedAction, RejectedTask, Step, TaskError
 from rlanything.domains.coding import prompts
 from rlanything.domains.coding.demonstrations import demonstrations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from rlanything.config import SandboxConfig
+from rlanything.config.schema import SandboxConfig
 from rlanything.domains.base import TaskError
 from rlanything.domains.coding.compare import same_output
 from rlanything.domains.coding.problems import Check

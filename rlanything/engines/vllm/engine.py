@@ -19,7 +19,7 @@ from vllm.engine.arg_utils import EngineArgs
 from vllm.platforms import current_platform
 from vllm.sampling_params import RequestOutputKind
 
-from rlanything.config import EngineConfig
+from rlanything.config.schema import EngineConfig
 from rlanything.engines.admission import Admission
 from rlanything.engines.base import Completion, EngineDead, EngineError, EngineStats, SamplingParams
 from rlanything.engines.request import response_limit, token_ids

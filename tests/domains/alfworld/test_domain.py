@@ -7,7 +7,7 @@ from itertools import islice
 
 import pytest
 
-from rlanything.config import DatasetConfig
+from rlanything.config.schema import DatasetConfig
 from rlanything.domains.alfworld.domain import AlfworldDomain
 from rlanything.domains.alfworld.env import SimulatorEnv
 from rlanything.domains.alfworld.explorer import Explorer, make_prior

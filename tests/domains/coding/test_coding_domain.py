@@ -9,7 +9,7 @@ from coding_world import PROBLEMS, rows
 
 from rlanything.chat import ChatModel
 from rlanything.collect import Batch, Collector
-from rlanything.config import AdaptationConfig, DatasetConfig, RewardConfig, RolloutConfig, SandboxConfig
+from rlanything.config.schema import AdaptationConfig, DatasetConfig, RewardConfig, RolloutConfig, SandboxConfig
 from rlanything.domains.base import JudgedDomain, ProgramDomain, RejectedTask
 from rlanything.domains.coding import prompts
 from rlanything.domains.coding.domain import CodingDomain

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rlanything.config import DatasetConfig, SandboxConfig
+from rlanything.config.schema import DatasetConfig, SandboxConfig
 from rlanything.domains.base import TaskError
 from rlanything.domains.coding import generator, prompts
 from rlanything.domains.coding.domain import CodingDomain

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from rlanything import rules
+from rlanything.config import rules
 from rlanything.cluster.placement import place
-from rlanything.config import Config, ConfigError
-from rlanything.load import load_as, load_config
+from rlanything.config.schema import Config, ConfigError
+from rlanything.config.load import load_as, load_config
 from rlanything.runs import metrics
 from rlanything.sft import SftConfig, validate_sft
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def written(tmp_path: Path, text: str = "") -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlanything.config import Config
+from rlanything.config.schema import Config
 
 ROLES = ("policy", "reward", "rewriter")
 LEARNERS = ("policy", "reward")
