@@ -40,10 +40,10 @@ from simulation import (
     simulate,
 )
 
-from rlanything.cluster.placement import place
+from rlanything.plan.placement import place
 from rlanything.config.schema import Config, ConfigError
 from rlanything.config.load import load_config
-from rlanything.memory import ModelSize, check_memory, device_gib
+from rlanything.plan.memory import ModelSize, check_memory, device_gib
 from rlanything.config.roles import training_roles
 
 CARRIED_BYTES = 40  # an id in a list: pointer and int object (sys.getsizeof)

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlanything.cluster.placement import Placement, Slot, place, route
+from rlanything.plan.placement import Placement, Slot, place, route
 from rlanything.config.schema import Config
 from rlanything.config.roles import training_roles
 

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from rlanything.config.schema import Config, ConfigError
 from rlanything.domains.registry import make_domain
 from rlanything.evaluate import evaluation_tasks, play, summarise
-from rlanything.plan import print_devices
+from rlanything.plan.show import print_devices
 from rlanything.runs.folder import RunError, RunFolder
 from rlanything.runs.metrics import Metrics, drop_after
 from rlanything.runs.progress import Bar, Progress

@@ -6,7 +6,7 @@ from contextlib import closing
 
 from rlanything.config.schema import Config
 from rlanything.loop import Loop
-from rlanything.plan import print_plan
+from rlanything.plan.show import print_plan
 from rlanything.config.roles import training_roles
 from rlanything.runs.folder import RunFolder
 from rlanything.runs.progress import Progress

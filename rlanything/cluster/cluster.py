@@ -15,7 +15,7 @@ from rlanything.cluster.health import HealthCheck
 from rlanything.cluster.hosts import RESTARTS, HostCollector
 from rlanything.cluster.learners import LearnerGroup, RemoteLearner
 from rlanything.cluster.nodes import with_dtypes
-from rlanything.cluster.placement import place, route
+from rlanything.plan.placement import place, route
 from rlanything.cluster.runtime import Runtime
 from rlanything.config.schema import Config
 from rlanything.domains.registry import make_domain

@@ -23,7 +23,7 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 
 from rlanything.cluster.calls import Patience, cause, unwrapped
 from rlanything.cluster.learners import RemoteWeights
-from rlanything.cluster.placement import Slot
+from rlanything.plan.placement import Slot
 from rlanything.cluster.replica import HEALTH, EngineReplica
 from rlanything.cluster.runtime import Runtime
 from rlanything.cluster.weights import stage

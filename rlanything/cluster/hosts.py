@@ -15,7 +15,7 @@ from rlanything.chat import Chat, ChatModel
 from rlanything.cluster.board import was_restarted
 from rlanything.cluster.calls import Patience, cause, unwrapped
 from rlanything.cluster.engines import ReplicatedEngine
-from rlanything.cluster.placement import Slot
+from rlanything.plan.placement import Slot
 from rlanything.cluster.runtime import Runtime
 from rlanything.collect import Batch, Collector
 from rlanything.config.schema import Config

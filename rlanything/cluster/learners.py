@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 from rlanything.cluster.addresses import use_interface
 from rlanything.cluster.calls import Limit, result
-from rlanything.cluster.placement import Route, Slot
+from rlanything.plan.placement import Route, Slot
 from rlanything.cluster.runtime import Runtime
 from rlanything.cluster.weights import StagedWeights, stage
 from rlanything.config.schema import LearnerConfig, ModelConfig

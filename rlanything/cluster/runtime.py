@@ -14,7 +14,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 
 from rlanything.cluster.calls import result
 from rlanything.cluster.nodes import NodeFacts, check_nodes, node_facts
-from rlanything.cluster.placement import Slot
+from rlanything.plan.placement import Slot
 from rlanything.cluster.session import KEEP_DEVICES, Session
 from rlanything.config.schema import Config
 from rlanything.runs.folder import RunError

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rlanything.config import rules
-from rlanything.cluster.placement import place
+from rlanything.plan.placement import place
 from rlanything.config.schema import Config, ConfigError
 from rlanything.config.load import load_as, load_config
 from rlanything.runs import metrics

@@ -108,7 +108,7 @@ def test_engines_sleep_while_learners_have_what_they_share(world, three_nodes, t
     config = spread_config(world.games, world.model, tmp_path, "run")
     config.training.policy.lora_rank = 2
     line = command(config, tmp_path)
-    shared = "from rlanything.cluster.placement import Placement; Placement.shares_devices = True"
+    shared = "from rlanything.plan.placement import Placement; Placement.shares_devices = True"
     code = f"import sys; sys.argv = sys.argv[1:]; {shared}; exec(open(sys.argv[0]).read())"
     env = os.environ | {"RAY_ADDRESS": three_nodes}
     done = subprocess.run([line[0], "-c", code, *line[1:]], capture_output=True, text=True, timeout=400, env=env)

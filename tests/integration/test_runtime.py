@@ -13,7 +13,7 @@ from launches import LOOPBACK
 
 from rlanything.cluster.calls import Limit, result
 from rlanything.cluster.membership import JOB_NODES
-from rlanything.cluster.placement import Slot
+from rlanything.plan.placement import Slot
 from rlanything.cluster.runtime import Runtime
 from rlanything.cluster.session import wait_for_head
 from rlanything.config.schema import Config

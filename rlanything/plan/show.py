@@ -7,12 +7,12 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from rlanything.cluster.placement import Placement, place, route, where
+from rlanything.plan.placement import Placement, place, route, where
 from rlanything.config.schema import Config
 from rlanything.domains.base import TaskError
 from rlanything.domains.registry import make_domain
 from rlanything.engines import check_model
-from rlanything.memory import (
+from rlanything.plan.memory import (
     GIB,
     ModelSize,
     check_memory,

@@ -11,7 +11,7 @@ from pathlib import Path
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
-from rlanything.cluster.placement import Placement, route
+from rlanything.plan.placement import Placement, route
 from rlanything.config.schema import Config, ConfigError, EngineConfig, LearnerConfig, ModelConfig
 from rlanything.weights.precision import resolve_dtype
 from rlanything.config.roles import LEARNERS

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlanything.cluster.placement import Route, Slot, place, route, where
+from rlanything.plan.placement import Route, Slot, place, route, where
 from rlanything.config.schema import Config, ConfigError
 from rlanything.config.roles import needs_cluster
 

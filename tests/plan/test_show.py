@@ -9,7 +9,7 @@ from runs_helpers import small_config
 from rlanything.config.schema import ConfigError, LearnerConfig, ModelConfig
 from rlanything.engines.base import EngineError
 from rlanything.config.load import load_config
-from rlanything.memory import check_memory, learner_bytes, model_size
+from rlanything.plan.memory import check_memory, learner_bytes, model_size
 from rlanything.train import train
 
 ROOT = Path(__file__).parents[1]
