@@ -112,12 +112,13 @@ def measure_driver(config: Config, load: Workload, tokenizer: str) -> Costs:
     import ray
     import torch
 
-    from rlanything import feedback, samples, types
+    from rlanything import types
+    from rlanything.algorithm import advantages, samples
     from rlanything.chat import Chat
     from rlanything.cluster.board import Board
     from rlanything.cluster.calls import result
     from rlanything.config.schema import ModelConfig
-    from rlanything.diagnostics import diagnostics
+    from rlanything.algorithm.diagnostics import diagnostics
     from rlanything.learner import packing
     from rlanything.runs.store import write_groups
     from rlanything.weights import checksum
@@ -135,8 +136,8 @@ def measure_driver(config: Config, load: Workload, tokenizer: str) -> Costs:
         group.trajectories.append(trajectory)
 
     def record() -> None:
-        feedback.assign_policy_advantages(group, config.reward)
-        feedback.assign_reward_advantages(group, config.reward)
+        advantages.assign_policy_advantages(group, config.reward)
+        advantages.assign_reward_advantages(group, config.reward)
         diagnostics([group])
         with tempfile.TemporaryDirectory() as folder:
             write_groups(Path(folder) / "step.parquet", [group], lambda task: "", lambda task: "")

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from rlanything.collect import Batch, Collect
 from rlanything.config.schema import Config
-from rlanything.diagnostics import diagnostics
+from rlanything.algorithm.diagnostics import diagnostics
 from rlanything.domains.base import Domain
 from rlanything.runs.folder import RunError
 from rlanything.runs.progress import Progress

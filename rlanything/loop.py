@@ -10,9 +10,9 @@ from typing import Any
 
 from rlanything.collect import Batch
 from rlanything.config.schema import Config
-from rlanything.diagnostics import diagnostics
+from rlanything.algorithm.diagnostics import diagnostics
 from rlanything.evaluate import check_failures, evaluation_tasks, run_evaluation, summarise
-from rlanything.feedback import assign_policy_advantages, assign_reward_advantages, within
+from rlanything.algorithm.advantages import assign_policy_advantages, assign_reward_advantages, within
 from rlanything.rewrite import rewrite
 from rlanything.runs import checkpoint
 from rlanything.runs.folder import RunFolder
@@ -20,9 +20,9 @@ from rlanything.runs.metrics import Metrics, append_jsonl, drop_after
 from rlanything.runs.progress import Progress
 from rlanything.runs.report import write_report
 from rlanything.runs.store import write_groups
-from rlanything.samples import policy_samples, reward_samples
+from rlanything.algorithm.samples import policy_samples, reward_samples
 from rlanything.system import System
-from rlanything.tasks import TaskPool
+from rlanything.algorithm.tasks import TaskPool
 from rlanything.types import Group
 
 SAMPLES = {"policy": policy_samples, "reward": reward_samples}

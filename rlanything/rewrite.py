@@ -13,7 +13,7 @@ from rlanything.domains.base import Domain, ProgramDomain, RejectedTask
 from rlanything.engines.base import PromptTooLong, SamplingParams
 from rlanything.judge import critic_summary
 from rlanything.rollout import request_seed
-from rlanything.tasks import TaskPool, Wish
+from rlanything.algorithm.tasks import TaskPool, Wish
 from rlanything.types import Group
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from rlanything.chat import Chat, ChatError, ChatModel
 from rlanything.config.schema import DatasetConfig, EngineConfig, ModelConfig, RewardConfig, RolloutConfig
-from rlanything.diagnostics import diagnostics
+from rlanything.algorithm.diagnostics import diagnostics
 from rlanything.domains.alfworld.domain import AlfworldDomain
 from rlanything.domains.base import Observation
 from rlanything.engines import make_engine

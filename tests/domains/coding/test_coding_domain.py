@@ -15,11 +15,11 @@ from rlanything.domains.coding import prompts
 from rlanything.domains.coding.domain import CodingDomain
 from rlanything.domains.coding.problems import Check
 from rlanything.engines.base import Completion
-from rlanything.feedback import assign_policy_advantages, assign_reward_advantages
+from rlanything.algorithm.advantages import assign_policy_advantages, assign_reward_advantages
 from rlanything.rewrite import rewrite
 from rlanything.sandbox.kernel import SUPPORTED
 from rlanything.sandbox.protocol import Execution, Verdict
-from rlanything.tasks import TaskPool
+from rlanything.algorithm.tasks import TaskPool
 from rlanything.types import Direction, Status
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason="the sandbox wants Linux")

@@ -5,7 +5,7 @@ import json
 import pytest
 from builders import group, trajectory
 
-from rlanything.tasks import MAX_UNMEASURED, TaskPool, accepts
+from rlanything.algorithm.tasks import MAX_UNMEASURED, TaskPool, accepts
 from rlanything.types import Direction, Group, Status, Task
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rlanything.feedback import within
+from rlanything.algorithm.advantages import within
 from rlanything.types import Group, Sample
 
 

@@ -4,8 +4,8 @@ import numpy as np
 from builders import group, trajectory
 
 from rlanything.config.schema import RewardConfig
-from rlanything.feedback import assign_policy_advantages, assign_reward_advantages
-from rlanything.samples import make_sample, policy_samples, reward_samples
+from rlanything.algorithm.advantages import assign_policy_advantages, assign_reward_advantages
+from rlanything.algorithm.samples import make_sample, policy_samples, reward_samples
 from rlanything.types import Status
 
 

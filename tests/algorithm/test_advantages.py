@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlanything.config.schema import RewardConfig
-from rlanything.diagnostics import diagnostics, theorem_bound
-from rlanything.feedback import (
+from rlanything.algorithm.diagnostics import diagnostics, theorem_bound
+from rlanything.algorithm.advantages import (
     ADVANTAGES,
     assign_policy_advantages,
     assign_reward_advantages,
