@@ -38,7 +38,7 @@ def main() -> None:
     args = parser.parse_args()
 
     from rlanything.chat import ChatModel
-    from rlanything.collect import Batch, Collector
+    from rlanything.rollout.collect import Batch, Collector
     from rlanything.config.schema import RewardConfig, RolloutConfig
 
     with tempfile.TemporaryDirectory() as name:

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from rlanything.collect import Batch, Collect
+from rlanything.rollout.collect import Batch, Collect
 from rlanything.config.schema import Config
 from rlanything.algorithm.diagnostics import diagnostics
 from rlanything.domains.base import Domain

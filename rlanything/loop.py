@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
-from rlanything.collect import Batch
+from rlanything.rollout.collect import Batch
 from rlanything.config.schema import Config
 from rlanything.algorithm.diagnostics import diagnostics
 from rlanything.evaluate import check_failures, evaluation_tasks, run_evaluation, summarise
 from rlanything.algorithm.advantages import assign_policy_advantages, assign_reward_advantages, within
-from rlanything.rewrite import rewrite
+from rlanything.rollout.rewriting import rewrite
 from rlanything.runs import checkpoint
 from rlanything.runs.folder import RunFolder
 from rlanything.runs.metrics import Metrics, append_jsonl, drop_after

@@ -11,7 +11,7 @@ import torch
 
 from rlanything.chat import ChatModel, start_chat_model
 from rlanything.cluster.membership import JOB_NODES
-from rlanything.collect import Batch, Collector
+from rlanything.rollout.collect import Batch, Collector
 from rlanything.config.schema import Config
 from rlanything.domains.registry import make_domain
 from rlanything.engines.base import EngineStats, peak_memory_gb

@@ -26,7 +26,7 @@ from omegaconf import MISSING
 
 from rlanything.chat import Chat, start_chat_model
 from rlanything.processes.guard import run_guarded
-from rlanything.collect import Collector
+from rlanything.rollout.collect import Collector
 from rlanything.config.schema import (
     Config,
     ConfigError,
@@ -44,7 +44,7 @@ from rlanything.evaluate import evaluation_tasks, run_evaluation
 from rlanything.processes.interrupts import raise_unheard
 from rlanything.learner.deepspeed import Learner
 from rlanything.config.load import load_as
-from rlanything.rollout import request_seed
+from rlanything.rollout.episode import request_seed
 from rlanything.config.rules import POSITIVE, check_choices, check_numbers
 from rlanything.runs.checkpoint import writing
 from rlanything.runs.progress import Progress

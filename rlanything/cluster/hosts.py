@@ -17,7 +17,7 @@ from rlanything.cluster.calls import Patience, cause, unwrapped
 from rlanything.cluster.engines import ReplicatedEngine
 from rlanything.plan.placement import Slot
 from rlanything.cluster.runtime import Runtime
-from rlanything.collect import Batch, Collector
+from rlanything.rollout.collect import Batch, Collector
 from rlanything.config.schema import Config
 from rlanything.domains.registry import make_domain
 from rlanything.engines.base import EngineError

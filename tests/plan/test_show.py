@@ -12,7 +12,7 @@ from rlanything.config.load import load_config
 from rlanything.plan.memory import check_memory, learner_bytes, model_size
 from rlanything.train import train
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_papers_recipe_is_planned_without_a_gpu(capsys, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 from rlanything.processes.versions import OTHER_NAMES, TRIED, VersionError, check_versions, check_vllm, installed
 
-REQUIREMENTS = Path(__file__).parents[1] / "requirements"
+REQUIREMENTS = Path(__file__).parents[2] / "requirements"
 
 
 def test_this_environment_fits():

@@ -8,7 +8,7 @@ import pytest
 from coding_world import PROBLEMS, rows
 
 from rlanything.chat import ChatModel
-from rlanything.collect import Batch, Collector
+from rlanything.rollout.collect import Batch, Collector
 from rlanything.config.schema import AdaptationConfig, DatasetConfig, RewardConfig, RolloutConfig, SandboxConfig
 from rlanything.domains.base import JudgedDomain, ProgramDomain, RejectedTask
 from rlanything.domains.coding import prompts
@@ -16,7 +16,7 @@ from rlanything.domains.coding.domain import CodingDomain
 from rlanything.domains.coding.problems import Check
 from rlanything.engines.base import Completion
 from rlanything.algorithm.advantages import assign_policy_advantages, assign_reward_advantages
-from rlanything.rewrite import rewrite
+from rlanything.rollout.rewriting import rewrite
 from rlanything.sandbox.kernel import SUPPORTED
 from rlanything.sandbox.protocol import Execution, Verdict
 from rlanything.algorithm.tasks import TaskPool

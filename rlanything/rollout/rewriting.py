@@ -11,8 +11,8 @@ from rlanything.chat import ChatModel
 from rlanything.config.schema import AdaptationConfig
 from rlanything.domains.base import Domain, ProgramDomain, RejectedTask
 from rlanything.engines.base import PromptTooLong, SamplingParams
-from rlanything.judge import critic_summary
-from rlanything.rollout import request_seed
+from rlanything.rollout.judging import critic_summary
+from rlanything.rollout.episode import request_seed
 from rlanything.algorithm.tasks import TaskPool, Wish
 from rlanything.types import Group
 

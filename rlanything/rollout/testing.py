@@ -9,7 +9,7 @@ from rlanything.chat import ChatModel
 from rlanything.config.schema import RewardConfig
 from rlanything.domains.base import ProgramDomain
 from rlanything.engines.base import PromptTooLong, SamplingParams
-from rlanything.rollout import request_seed
+from rlanything.rollout.episode import request_seed
 from rlanything.types import Evaluation, Group, Task, Turn
 
 Test = tuple[Evaluation, Any]  # what the reward model wrote, and the test that the domain reads in it (None: none)

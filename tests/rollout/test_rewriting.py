@@ -13,7 +13,7 @@ from rlanything.domains.alfworld.rooms import goals_of
 from rlanything.domains.alfworld.sentences import write_sentence
 from rlanything.domains.alfworld.simulator import Episode
 from rlanything.engines.base import Completion, PromptTooLong
-from rlanything.rewrite import rewrite
+from rlanything.rollout.rewriting import rewrite
 from rlanything.algorithm.tasks import TaskPool
 from rlanything.types import Direction
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from rlanything.chat import ChatModel
 from rlanything.config.schema import RewardConfig, RolloutConfig
 from rlanything.domains.base import Domain, JudgedDomain, ProgramDomain
-from rlanything.judge import Judge
-from rlanything.rollout import OnTurn, ignore_turn, run_group
+from rlanything.rollout.judging import Judge
+from rlanything.rollout.episode import OnTurn, ignore_turn, run_group
 from rlanything.types import Group, Task
-from rlanything.unit_tester import UnitTester
+from rlanything.rollout.testing import UnitTester
 
 
 @dataclass(frozen=True)

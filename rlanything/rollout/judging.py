@@ -8,7 +8,7 @@ from rlanything.chat import ChatModel
 from rlanything.config.schema import RewardConfig
 from rlanything.domains.base import JudgedDomain
 from rlanything.engines.base import PromptTooLong, SamplingParams
-from rlanything.rollout import request_seed
+from rlanything.rollout.episode import request_seed
 from rlanything.types import Evaluation, Group, Status, Task, Trajectory
 
 MAX_REMARKS = 3  # remarks of each kind in a critic summary: the commonest say enough
