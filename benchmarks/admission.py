@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=1)
     args = parser.parse_args()
 
-    from rlanything.chat import ChatModel
+    from rlanything.engines.chat import ChatModel
     from rlanything.rollout.collect import Batch, Collector
     from rlanything.config.schema import RewardConfig, RolloutConfig
 

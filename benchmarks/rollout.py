@@ -121,7 +121,7 @@ def make_player(folder: Path, kind: str, seqs: int, kv_cache_gb: float = 2.0) ->
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    from rlanything.chat import Chat
+    from rlanything.engines.chat import Chat
     from rlanything.config.schema import Config, DatasetConfig, EngineConfig, ModelConfig
     from rlanything.domains.alfworld.export import write_packed
     from rlanything.domains.alfworld.generator import generate_games
@@ -164,7 +164,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=1)
     args = parser.parse_args()
 
-    from rlanything.chat import ChatModel
+    from rlanything.engines.chat import ChatModel
     from rlanything.rollout.collect import Batch, Collector
     from rlanything.config.schema import RewardConfig, RolloutConfig
 

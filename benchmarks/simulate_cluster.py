@@ -114,7 +114,7 @@ def measure_driver(config: Config, load: Workload, tokenizer: str) -> Costs:
 
     from rlanything import types
     from rlanything.algorithm import advantages, samples
-    from rlanything.chat import Chat
+    from rlanything.engines.chat import Chat
     from rlanything.cluster.board import Board
     from rlanything.cluster.calls import result
     from rlanything.config.schema import ModelConfig

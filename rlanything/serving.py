@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rlanything.chat import ChatModel, start_chat_model
+from rlanything.engines.chat import ChatModel, start_chat_model
 from rlanything.cluster.membership import JOB_NODES
 from rlanything.rollout.collect import Batch, Collector
 from rlanything.config.schema import Config

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from omegaconf import MISSING
 
-from rlanything.chat import Chat, start_chat_model
+from rlanything.engines.chat import Chat, start_chat_model
 from rlanything.processes.guard import run_guarded
 from rlanything.rollout.collect import Collector
 from rlanything.config.schema import (

@@ -170,7 +170,7 @@ def make_small_world(root: Path, hidden: int = 64) -> tuple[Path, Path]:
     proposals in their form.
     """
     # Imported here: who only makes a model need not wait for DeepSpeed.
-    from rlanything.chat import Chat
+    from rlanything.engines.chat import Chat
     from rlanything.config.schema import LearnerConfig, ModelConfig
     from rlanything.domains.alfworld.export import write_packed
     from rlanything.domains.alfworld.generator import generate_games

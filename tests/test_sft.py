@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from rlanything.chat import Chat
+from rlanything.engines.chat import Chat
 from rlanything.config.schema import ConfigError, DatasetConfig, EngineConfig, LearnerConfig, ModelConfig
 from rlanything.domains.base import TaskError
 from rlanything.runs.progress import Progress

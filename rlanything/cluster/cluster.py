@@ -8,7 +8,7 @@ from pathlib import Path
 
 import ray
 
-from rlanything.chat import Chat, ChatModel
+from rlanything.engines.chat import Chat, ChatModel
 from rlanything.cluster.board import NAME, Board
 from rlanything.cluster.engines import ReplicatedEngine, start_replicas
 from rlanything.cluster.health import HealthCheck

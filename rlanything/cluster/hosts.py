@@ -11,7 +11,7 @@ from typing import Any
 import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 
-from rlanything.chat import Chat, ChatModel
+from rlanything.engines.chat import Chat, ChatModel
 from rlanything.cluster.board import was_restarted
 from rlanything.cluster.calls import Patience, cause, unwrapped
 from rlanything.cluster.engines import ReplicatedEngine

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from rlanything.chat import ChatModel
+from rlanything.engines.chat import ChatModel
 from rlanything.config.schema import RewardConfig, RolloutConfig
 from rlanything.domains.base import Domain, JudgedDomain, ProgramDomain
 from rlanything.rollout.judging import Judge

@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from rlanything.chat import ChatModel
+from rlanything.engines.chat import ChatModel
 from rlanything.config.schema import RolloutConfig
 from rlanything.domains.base import Domain, Env, Observation, SandboxFailure, Step
 from rlanything.engines.base import PromptTooLong, SamplingParams

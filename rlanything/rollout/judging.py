@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from rlanything.chat import ChatModel
+from rlanything.engines.chat import ChatModel
 from rlanything.config.schema import RewardConfig
 from rlanything.domains.base import JudgedDomain
 from rlanything.engines.base import PromptTooLong, SamplingParams

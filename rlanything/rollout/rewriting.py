@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rlanything.chat import ChatModel
+from rlanything.engines.chat import ChatModel
 from rlanything.config.schema import AdaptationConfig
 from rlanything.domains.base import Domain, ProgramDomain, RejectedTask
 from rlanything.engines.base import PromptTooLong, SamplingParams

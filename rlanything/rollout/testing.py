@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from rlanything.chat import ChatModel
+from rlanything.engines.chat import ChatModel
 from rlanything.config.schema import RewardConfig
 from rlanything.domains.base import ProgramDomain
 from rlanything.engines.base import PromptTooLong, SamplingParams

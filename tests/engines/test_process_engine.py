@@ -14,7 +14,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rlanything.chat import start_chat_model
+from rlanything.engines.chat import start_chat_model
 from rlanything.config.schema import EngineConfig, ModelConfig
 from rlanything.engines import make_engine
 from rlanything.engines.base import Completion, Engine, EngineError, PromptTooLong, SamplingParams

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from runs_helpers import small_config
 
-from rlanything.chat import Chat
+from rlanything.engines.chat import Chat
 from rlanything.config.schema import DatasetConfig, LearnerConfig, ModelConfig
 from rlanything.domains.alfworld.domain import AlfworldDomain
 from rlanything.domains.alfworld.export import write_packed

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rlanything.chat import Chat, ChatError, ChatModel
+from rlanything.engines.chat import Chat, ChatError, ChatModel
 from rlanything.config.schema import DatasetConfig, EngineConfig, ModelConfig, RewardConfig, RolloutConfig
 from rlanything.algorithm.diagnostics import diagnostics
 from rlanything.domains.alfworld.domain import AlfworldDomain

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from builders import group, trajectory, turn
 
-from rlanything.chat import Chat, ChatModel
+from rlanything.engines.chat import Chat, ChatModel
 from rlanything.config.schema import AdaptationConfig, DatasetConfig, ModelConfig
 from rlanything.domains.alfworld.domain import AlfworldDomain
 from rlanything.domains.alfworld.planner import plan

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from coding_world import PROBLEMS, rows
 
-from rlanything.chat import ChatModel
+from rlanything.engines.chat import ChatModel
 from rlanything.rollout.collect import Batch, Collector
 from rlanything.config.schema import AdaptationConfig, DatasetConfig, RewardConfig, RolloutConfig, SandboxConfig
 from rlanything.domains.base import JudgedDomain, ProgramDomain, RejectedTask
