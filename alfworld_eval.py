@@ -12,7 +12,7 @@ from rlanything.config.load import load_config
 def main() -> None:
     """Configuration first: a mistyped key should not wait for what takes seconds to import."""
     config = load_config(sys.argv[1:], "alfworld", learns=False)
-    from rlanything.benchmark import benchmark
+    from rlanything.evaluation.benchmark import benchmark
 
     benchmark(config)
 

@@ -11,7 +11,7 @@ from typing import Any
 from rlanything.rollout.collect import Batch
 from rlanything.config.schema import Config
 from rlanything.algorithm.diagnostics import diagnostics
-from rlanything.evaluate import check_failures, evaluation_tasks, run_evaluation, summarise
+from rlanything.evaluation.figures import check_failures, evaluation_tasks, run_evaluation, summarise
 from rlanything.algorithm.advantages import assign_policy_advantages, assign_reward_advantages, within
 from rlanything.rollout.rewriting import rewrite
 from rlanything.runs import checkpoint

@@ -40,7 +40,7 @@ from rlanything.config.schema import (
 from rlanything.domains.base import Conversation, Domain, JudgedDomain, ProgramDomain, RejectedTask
 from rlanything.domains.registry import make_domain
 from rlanything.engines.base import SamplingParams
-from rlanything.evaluate import evaluation_tasks, run_evaluation
+from rlanything.evaluation.figures import evaluation_tasks, run_evaluation
 from rlanything.processes.interrupts import raise_unheard
 from rlanything.learner.deepspeed import Learner
 from rlanything.config.load import load_as

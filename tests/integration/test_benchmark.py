@@ -5,7 +5,7 @@ import subprocess
 import pytest
 from runs_helpers import command, small_config
 
-from rlanything import benchmark as module
+from rlanything.evaluation import benchmark as module
 from rlanything.config.schema import ConfigError
 from rlanything.domains.registry import make_domain
 from rlanything.runs.folder import RunError

@@ -13,7 +13,7 @@ import pytest
 
 from rlanything.config.schema import Config
 from rlanything.algorithm.diagnostics import diagnostics
-from rlanything.evaluate import wilson
+from rlanything.evaluation.figures import wilson
 from rlanything.algorithm.advantages import assign_policy_advantages
 from rlanything.runs import excerpts
 from rlanything.runs.folder import RunFolder

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from rlanything.config.schema import Config, ConfigError
 from rlanything.domains.registry import make_domain
-from rlanything.evaluate import evaluation_tasks, play, summarise
+from rlanything.evaluation.figures import evaluation_tasks, play, summarise
 from rlanything.plan.show import print_devices
 from rlanything.runs.folder import RunError, RunFolder
 from rlanything.runs.metrics import Metrics, drop_after

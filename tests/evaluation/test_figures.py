@@ -3,7 +3,7 @@
 import pytest
 from builders import group, trajectory
 
-from rlanything.evaluate import _of_many
+from rlanything.evaluation.figures import _of_many
 from rlanything.types import Evaluation
 
 
