@@ -5,8 +5,8 @@
 
 import sys
 
-from rlanything.processes.guard import run_guarded
 from rlanything.config.load import load_config
+from rlanything.processes.guard import run_guarded
 
 
 def main() -> None:

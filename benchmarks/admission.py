@@ -37,9 +37,9 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=1)
     args = parser.parse_args()
 
+    from rlanything.config.schema import RewardConfig, RolloutConfig
     from rlanything.engines.chat import ChatModel
     from rlanything.rollout.collect import Batch, Collector
-    from rlanything.config.schema import RewardConfig, RolloutConfig
 
     with tempfile.TemporaryDirectory() as name:
         domain, engine, chat = make_player(Path(name), args.engine, 256, args.kv_cache_gb)

@@ -21,8 +21,8 @@ import time
 
 def measure(own_process: bool, steps: int, overrides: list[str]) -> list[float]:
     """Seconds of each step's rollouts, judged."""
-    from rlanything.rollout.collect import Batch
     from rlanything.config.load import load_config
+    from rlanything.rollout.collect import Batch
     from rlanything.runs.folder import RunFolder
     from rlanything.runs.progress import Progress
     from rlanything.system import System

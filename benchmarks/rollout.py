@@ -121,12 +121,12 @@ def make_player(folder: Path, kind: str, seqs: int, kv_cache_gb: float = 2.0) ->
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    from rlanything.engines.chat import Chat
     from rlanything.config.schema import Config, DatasetConfig, EngineConfig, ModelConfig
     from rlanything.domains.alfworld.export import write_packed
     from rlanything.domains.alfworld.generator import generate_games
     from rlanything.domains.registry import make_domain
     from rlanything.engines import make_engine
+    from rlanything.engines.chat import Chat
 
     write_packed(folder / "train.jsonl.xz", generate_games("train", 32, seed=5))
     dataset = DatasetConfig(path=str(folder), prompt="compact", show_actions="none")
@@ -164,9 +164,9 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=1)
     args = parser.parse_args()
 
+    from rlanything.config.schema import RewardConfig, RolloutConfig
     from rlanything.engines.chat import ChatModel
     from rlanything.rollout.collect import Batch, Collector
-    from rlanything.config.schema import RewardConfig, RolloutConfig
 
     num = args.tasks * args.episodes
     with tempfile.TemporaryDirectory() as name:

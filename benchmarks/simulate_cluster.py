@@ -40,11 +40,11 @@ from simulation import (
     simulate,
 )
 
-from rlanything.plan.placement import place
-from rlanything.config.schema import Config, ConfigError
 from rlanything.config.load import load_config
-from rlanything.plan.memory import ModelSize, check_memory, device_gib
 from rlanything.config.roles import training_roles
+from rlanything.config.schema import Config, ConfigError
+from rlanything.plan.memory import ModelSize, check_memory, device_gib
+from rlanything.plan.placement import place
 
 CARRIED_BYTES = 40  # an id in a list: pointer and int object (sys.getsizeof)
 RECIPE = ["config=configs/alfworld_rl.yaml", "engine.reward.tensor_parallel_size=1"]
@@ -114,11 +114,11 @@ def measure_driver(config: Config, load: Workload, tokenizer: str) -> Costs:
 
     from rlanything import types
     from rlanything.algorithm import advantages, samples
-    from rlanything.engines.chat import Chat
+    from rlanything.algorithm.diagnostics import diagnostics
     from rlanything.cluster.board import Board
     from rlanything.cluster.calls import result
     from rlanything.config.schema import ModelConfig
-    from rlanything.algorithm.diagnostics import diagnostics
+    from rlanything.engines.chat import Chat
     from rlanything.learner import packing
     from rlanything.runs.store import write_groups
     from rlanything.weights import checksum

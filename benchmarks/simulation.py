@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlanything.plan.placement import Placement, Slot, place, route
-from rlanything.config.schema import Config
 from rlanything.config.roles import training_roles
+from rlanything.config.schema import Config
+from rlanything.plan.placement import Placement, Slot, place, route
 
 BUCKET_BYTES, REPORT_S, SAMPLE_BYTES = 1 << 28, 0.5, 20  # cluster/weights.py, cluster/hosts.py, types.Sample a token
 # Parameters, layers, KV cache of a token [B], by their config.json: Qwen2.5-7B, Qwen2.5-14B, Qwen3-4B.

@@ -32,8 +32,8 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2Con
 from rlanything.config.schema import LearnerConfig, ModelConfig
 from rlanything.learner.deepspeed import Learner
 from rlanything.learner.packing import build_trees, pack
-from rlanything.weights.precision import torch_dtype
 from rlanything.types import Sample
+from rlanything.weights.precision import torch_dtype
 
 SHAPES = {
     "tiny": dict(hidden_size=256, intermediate_size=768, num_attention_heads=4, num_key_value_heads=2, vocab_size=4096),

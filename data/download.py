@@ -12,10 +12,10 @@ import json
 import shutil
 from pathlib import Path
 
-from rlanything.processes.guard import run_guarded
 from rlanything.domains.base import TaskError
 from rlanything.domains.coding.problems import read_problems
 from rlanything.errors import ClearError
+from rlanything.processes.guard import run_guarded
 
 FILES = {  # of the repositories Gen-Verse/<dataset>
     "CodeContests_train": "train/CodeContests_train.json",

@@ -8,11 +8,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
-from rlanything.rollout.collect import Batch
-from rlanything.config.schema import Config
-from rlanything.algorithm.diagnostics import diagnostics
-from rlanything.evaluation.figures import check_failures, evaluation_tasks, run_evaluation, summarise
 from rlanything.algorithm.advantages import assign_policy_advantages, assign_reward_advantages, within
+from rlanything.algorithm.diagnostics import diagnostics
+from rlanything.algorithm.samples import policy_samples, reward_samples
+from rlanything.algorithm.tasks import TaskPool
+from rlanything.config.schema import Config
+from rlanything.evaluation.figures import check_failures, evaluation_tasks, run_evaluation, summarise
+from rlanything.rollout.collect import Batch
 from rlanything.rollout.rewriting import rewrite
 from rlanything.runs import checkpoint
 from rlanything.runs.folder import RunFolder
@@ -20,9 +22,7 @@ from rlanything.runs.metrics import Metrics, append_jsonl, drop_after
 from rlanything.runs.progress import Progress
 from rlanything.runs.report import write_report
 from rlanything.runs.store import write_groups
-from rlanything.algorithm.samples import policy_samples, reward_samples
 from rlanything.system import System
-from rlanything.algorithm.tasks import TaskPool
 from rlanything.types import Group
 
 SAMPLES = {"policy": policy_samples, "reward": reward_samples}

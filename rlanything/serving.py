@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rlanything.engines.chat import ChatModel, start_chat_model
-from rlanything.cluster.membership import JOB_NODES
-from rlanything.rollout.collect import Batch, Collector
+from rlanything.config.roles import needs_cluster
 from rlanything.config.schema import Config
 from rlanything.domains.registry import make_domain
 from rlanything.engines.base import EngineStats, peak_memory_gb
-from rlanything.config.roles import needs_cluster
+from rlanything.engines.chat import ChatModel, start_chat_model
+from rlanything.launch.membership import JOB_NODES
+from rlanything.processes.versions import check_vllm
+from rlanything.rollout.collect import Batch, Collector
 from rlanything.runs.folder import RunError, RunFolder
 from rlanything.types import Group
-from rlanything.processes.versions import check_vllm
 
 if TYPE_CHECKING:
     from rlanything.cluster.cluster import Cluster

@@ -24,9 +24,8 @@ import numpy as np
 import torch
 from omegaconf import MISSING
 
-from rlanything.engines.chat import Chat, start_chat_model
-from rlanything.processes.guard import run_guarded
-from rlanything.rollout.collect import Collector
+from rlanything.config.load import load_as
+from rlanything.config.rules import POSITIVE, check_choices, check_numbers
 from rlanything.config.schema import (
     Config,
     ConfigError,
@@ -40,12 +39,13 @@ from rlanything.config.schema import (
 from rlanything.domains.base import Conversation, Domain, JudgedDomain, ProgramDomain, RejectedTask
 from rlanything.domains.registry import make_domain
 from rlanything.engines.base import SamplingParams
+from rlanything.engines.chat import Chat, start_chat_model
 from rlanything.evaluation.figures import evaluation_tasks, run_evaluation
-from rlanything.processes.interrupts import raise_unheard
 from rlanything.learner.deepspeed import Learner
-from rlanything.config.load import load_as
+from rlanything.processes.guard import run_guarded
+from rlanything.processes.interrupts import raise_unheard
+from rlanything.rollout.collect import Collector
 from rlanything.rollout.episode import request_seed
-from rlanything.config.rules import POSITIVE, check_choices, check_numbers
 from rlanything.runs.checkpoint import writing
 from rlanything.runs.progress import Progress
 from rlanything.types import Direction, Sample, Task

@@ -6,9 +6,9 @@ import random
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from rlanything.config.roles import training_roles
 from rlanything.config.schema import Config
 from rlanything.learner.deepspeed import Learner
-from rlanything.config.roles import training_roles
 from rlanything.runs.folder import RunError, RunFolder
 from rlanything.serving import Serving, start_cluster
 from rlanything.types import Task

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from contextlib import closing
 
+from rlanything.config.roles import training_roles
 from rlanything.config.schema import Config
 from rlanything.loop import Loop
 from rlanything.plan.show import print_plan
-from rlanything.config.roles import training_roles
 from rlanything.runs.folder import RunFolder
 from rlanything.runs.progress import Progress
 from rlanything.runs.report import before_after

@@ -19,13 +19,13 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from rlanything.processes.guard import run_guarded
 from rlanything.domains.alfworld.export import export_games, write_packed
 from rlanything.domains.alfworld.floorplans import SPLITS
 from rlanything.domains.alfworld.game import PackedGame, load_packed
 from rlanything.domains.alfworld.generator import GameKey, generate_games
 from rlanything.domains.alfworld.model import GoalKind
 from rlanything.domains.alfworld.scenes import PRESETS
+from rlanything.processes.guard import run_guarded
 
 
 def tally(games: Iterable[PackedGame], rows: list[tuple[str, int, int, int]]) -> Iterator[PackedGame]:

@@ -6,4 +6,4 @@ cd "$(dirname "$0")/.."
 python=python
 # An activated environment goes first, but for conda's own, which many shells activate by themselves.
 [ -z "${VIRTUAL_ENV:-}" ] && [ "${CONDA_DEFAULT_ENV:-base}" = base ] && [ -x .venv/bin/python ] && python=.venv/bin/python
-exec "$python" -m rlanything.cluster.launch "$@"
+exec "$python" -m rlanything.launch "$@"

@@ -19,11 +19,11 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from transformers.utils import logging
 
-from rlanything.processes.guard import run_guarded
 from rlanything.config.schema import Config, DatasetConfig, ExperimentConfig
 from rlanything.domains.alfworld.domain import AlfworldDomain
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import make_domain
+from rlanything.processes.guard import run_guarded
 
 # Commands, the fixed parts of the room's answers and the judge's reasons, longest first where one begins another.
 PHRASES = [
@@ -170,10 +170,10 @@ def make_small_world(root: Path, hidden: int = 64) -> tuple[Path, Path]:
     proposals in their form.
     """
     # Imported here: who only makes a model need not wait for DeepSpeed.
-    from rlanything.engines.chat import Chat
     from rlanything.config.schema import LearnerConfig, ModelConfig
     from rlanything.domains.alfworld.export import write_packed
     from rlanything.domains.alfworld.generator import generate_games
+    from rlanything.engines.chat import Chat
     from rlanything.learner.deepspeed import Learner
     from rlanything.sft import encode
 

@@ -44,9 +44,9 @@ def make_coding_world(root: Path, updates: int = 130) -> tuple[Path, Path]:
     """Folders of problems (train and eval, the same) and of a model that solves some of them."""
     from make_tiny_models import make_model, make_tokenizer
 
-    from rlanything.engines.chat import Chat
     from rlanything.config.schema import DatasetConfig, LearnerConfig, ModelConfig, SandboxConfig
     from rlanything.domains.coding.domain import CodingDomain
+    from rlanything.engines.chat import Chat
     from rlanything.learner.deepspeed import Learner
     from rlanything.sft import encode
 

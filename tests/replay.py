@@ -7,10 +7,10 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
+from rlanything.algorithm.samples import policy_samples, reward_samples
 from rlanything.config.schema import Config
 from rlanything.learner.deepspeed import Learner
 from rlanything.runs.store import read_groups
-from rlanything.algorithm.samples import policy_samples, reward_samples
 
 SAMPLES = {"policy": policy_samples, "reward": reward_samples}
 

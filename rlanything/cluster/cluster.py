@@ -8,19 +8,19 @@ from pathlib import Path
 
 import ray
 
-from rlanything.engines.chat import Chat, ChatModel
 from rlanything.cluster.board import NAME, Board
 from rlanything.cluster.engines import ReplicatedEngine, start_replicas
 from rlanything.cluster.health import HealthCheck
 from rlanything.cluster.hosts import RESTARTS, HostCollector
 from rlanything.cluster.learners import LearnerGroup, RemoteLearner
 from rlanything.cluster.nodes import with_dtypes
-from rlanything.plan.placement import place, route
 from rlanything.cluster.runtime import Runtime
+from rlanything.config.roles import LEARNERS
 from rlanything.config.schema import Config
 from rlanything.domains.registry import make_domain
 from rlanything.engines import check_model
-from rlanything.config.roles import LEARNERS
+from rlanything.engines.chat import Chat, ChatModel
+from rlanything.plan.placement import place, route
 from rlanything.runs.folder import RunFolder
 
 

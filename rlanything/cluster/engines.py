@@ -4,8 +4,8 @@ An episode stays with the replica that began it, whose prefix cache holds it; a 
 fewest requests under way. A replica that dies is started anew by Ray, is given the current weights, and what it was
 doing is asked of another meanwhile.
 
-Weights come by the object store, or straight from the learners (`rlanything.weights.transfer`) once a first transfer has told
-what to expect.
+Weights come by the object store, or straight from the learners (`weights/transfer`) once a first transfer has told what to
+expect.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 
 from rlanything.cluster.calls import Patience, cause, unwrapped
 from rlanything.cluster.learners import RemoteWeights
-from rlanything.plan.placement import Slot
 from rlanything.cluster.replica import HEALTH, EngineReplica
 from rlanything.cluster.runtime import Runtime
 from rlanything.cluster.weights import stage
 from rlanything.config.schema import ClusterConfig, EngineConfig, ModelConfig
 from rlanything.engines.base import Completion, EngineError, EngineStats, SamplingParams
+from rlanything.plan.placement import Slot
 from rlanything.weights.precision import torch_dtype
 from rlanything.weights.transfer import Expected, IncomingWeights, Meeting
 

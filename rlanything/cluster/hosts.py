@@ -11,16 +11,16 @@ from typing import Any
 import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 
-from rlanything.engines.chat import Chat, ChatModel
 from rlanything.cluster.board import was_restarted
 from rlanything.cluster.calls import Patience, cause, unwrapped
 from rlanything.cluster.engines import ReplicatedEngine
-from rlanything.plan.placement import Slot
 from rlanything.cluster.runtime import Runtime
-from rlanything.rollout.collect import Batch, Collector
 from rlanything.config.schema import Config
 from rlanything.domains.registry import make_domain
 from rlanything.engines.base import EngineError
+from rlanything.engines.chat import Chat, ChatModel
+from rlanything.plan.placement import Slot
+from rlanything.rollout.collect import Batch, Collector
 from rlanything.types import Group
 
 REPORT_S = 0.5  # between two looks at how far the hosts are

@@ -16,17 +16,17 @@ import ray
 import torch
 import torch.distributed as dist
 
-from rlanything.cluster.addresses import use_interface
 from rlanything.cluster.calls import Limit, result
-from rlanything.plan.placement import Route, Slot
 from rlanything.cluster.runtime import Runtime
 from rlanything.cluster.weights import StagedWeights, stage
 from rlanything.config.schema import LearnerConfig, ModelConfig
+from rlanything.launch.addresses import use_interface
+from rlanything.plan.placement import Route, Slot
 from rlanything.runs.folder import RunError
+from rlanything.types import Sample
 from rlanything.weights.transfer import Meeting, Sender
 from rlanything.weights.transfer.broadcast import BroadcastMeeting
 from rlanything.weights.transfer.ipc import IpcMeeting
-from rlanything.types import Sample
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,6 @@ from typing import Any, NoReturn
 
 import ray
 
-from rlanything.cluster.addresses import use_interface
 from rlanything.cluster.board import board, was_restarted
 from rlanything.config.schema import EngineConfig, ModelConfig
 from rlanything.engines.base import (
@@ -27,6 +26,7 @@ from rlanything.engines.base import (
     SamplingParams,
     peak_memory_gb,
 )
+from rlanything.launch.addresses import use_interface
 from rlanything.processes.watchdog import Watchdog
 
 HEALTH = "health"  # the group of calls that have a thread of their own

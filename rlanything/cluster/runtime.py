@@ -14,9 +14,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 
 from rlanything.cluster.calls import result
 from rlanything.cluster.nodes import NodeFacts, check_nodes, node_facts
-from rlanything.plan.placement import Slot
 from rlanything.cluster.session import KEEP_DEVICES, Session
 from rlanything.config.schema import Config
+from rlanything.plan.placement import Slot
 from rlanything.runs.folder import RunError
 
 POLL_S = 1.0

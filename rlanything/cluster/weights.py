@@ -32,7 +32,7 @@ Bucket = list[tuple[str, tuple[int, ...], str, np.ndarray]]  # name, shape, dtyp
 class StagedWeights:
     """(Hugging Face name, tensor) of every weight, as often as it is iterated, on any node.
 
-    `checksum` is of the tensors as the learner gathered them (`rlanything.weights.checksum`), `expected` what they are, `sent`
+    `checksum` is of the tensors as the learner gathered them (`weights/checksum.py`), `expected` what they are, `sent`
     whether this rank sent all that it had to send straight to engines too.
     """
 

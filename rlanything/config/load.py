@@ -11,8 +11,8 @@ from typing import TypeVar
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from rlanything.config.schema import Config, ConfigError
 from rlanything.config.rules import validate
+from rlanything.config.schema import Config, ConfigError
 
 Schema = TypeVar("Schema")
 

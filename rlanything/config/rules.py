@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from rlanything.config.schema import Config, ConfigError
 from rlanything.config.roles import LEARNERS, ROLES, needs_cluster, training_roles
+from rlanything.config.schema import Config, ConfigError
 
 # {role} and {learner} stand for each of them.
 CHOICES: dict[str, tuple[object, ...]] = {

@@ -103,7 +103,7 @@ class Engine(Protocol):
         ...
 
     def checksum(self) -> str:
-        """A digest of the weights as loaded, comparable with `learner.checksum()`: see `rlanything.weights.checksum`."""
+        """A digest of the weights as loaded, comparable with `learner.checksum()`: see `weights/checksum.py`."""
         ...
 
     def sleep(self) -> None:

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig
 
-from rlanything.weights.checksum import LM_HEAD, checksum
 from rlanything.config.schema import EngineConfig
 from rlanything.engines.admission import Admission
 from rlanything.engines.attention import BLOCK_SIZE, IMPLEMENTATION, BlockCache, round_up
@@ -27,6 +26,7 @@ from rlanything.engines.request import response_limit, token_ids
 from rlanything.engines.sampling import sample, uniform
 from rlanything.engines.scheduler import Request, Scheduler, Sequence
 from rlanything.processes.watchdog import Watchdog
+from rlanything.weights.checksum import LM_HEAD, checksum
 from rlanything.weights.lora import with_base
 from rlanything.weights.precision import torch_dtype
 

@@ -7,10 +7,10 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from rlanything.rollout.collect import Batch, Collect
-from rlanything.config.schema import Config
 from rlanything.algorithm.diagnostics import diagnostics
+from rlanything.config.schema import Config
 from rlanything.domains.base import Domain
+from rlanything.rollout.collect import Batch, Collect
 from rlanything.runs.folder import RunError
 from rlanything.runs.progress import Progress
 from rlanything.types import Group, Task, Trajectory

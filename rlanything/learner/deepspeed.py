@@ -23,7 +23,6 @@ import torch.distributed as dist
 from torch import Tensor
 from transformers import AutoTokenizer
 
-from rlanything.weights.checksum import checksum, sealed, unsealed
 from rlanything.config.schema import LearnerConfig, ModelConfig
 from rlanything.errors import LearnerError
 from rlanything.learner.adapters import adapters, add_adapters, frozen, without_adapters
@@ -34,9 +33,10 @@ from rlanything.learner.model import TreeModel
 from rlanything.learner.optimizer import ClippedAdamW, lr_factor
 from rlanything.learner.packing import MicroBatch, build_trees, pack, packing_ratio, split_minibatches
 from rlanything.learner.state import ShardedState
+from rlanything.types import Sample
+from rlanything.weights.checksum import checksum, sealed, unsealed
 from rlanything.weights.lora import merged
 from rlanything.weights.precision import torch_dtype
-from rlanything.types import Sample
 
 STATE = "state.json"  # what a checkpoint holds besides the tensors
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
-from rlanything.plan.placement import Placement, route
-from rlanything.config.schema import Config, ConfigError, EngineConfig, LearnerConfig, ModelConfig
-from rlanything.weights.precision import resolve_dtype
 from rlanything.config.roles import LEARNERS
+from rlanything.config.schema import Config, ConfigError, EngineConfig, LearnerConfig, ModelConfig
+from rlanything.plan.placement import Placement, route
+from rlanything.weights.precision import resolve_dtype
 
 GIB = 2**30
 BYTES = {"bfloat16": 2, "float32": 4}

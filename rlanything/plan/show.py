@@ -7,7 +7,7 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from rlanything.plan.placement import Placement, place, route, where
+from rlanything.config.roles import LEARNERS, needs_cluster, training_roles
 from rlanything.config.schema import Config
 from rlanything.domains.base import TaskError
 from rlanything.domains.registry import make_domain
@@ -22,7 +22,7 @@ from rlanything.plan.memory import (
     model_size,
     weights_gib,
 )
-from rlanything.config.roles import LEARNERS, needs_cluster, training_roles
+from rlanything.plan.placement import Placement, place, route, where
 from rlanything.runs.progress import Progress
 
 

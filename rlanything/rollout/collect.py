@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from rlanything.engines.chat import ChatModel
 from rlanything.config.schema import RewardConfig, RolloutConfig
 from rlanything.domains.base import Domain, JudgedDomain, ProgramDomain
-from rlanything.rollout.judging import Judge
+from rlanything.engines.chat import ChatModel
 from rlanything.rollout.episode import OnTurn, ignore_turn, run_group
-from rlanything.types import Group, Task
+from rlanything.rollout.judging import Judge
 from rlanything.rollout.testing import UnitTester
+from rlanything.types import Group, Task
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from rlanything.engines.chat import ChatModel
 from rlanything.config.schema import RolloutConfig
 from rlanything.domains.base import Domain, Env, Observation, SandboxFailure, Step
 from rlanything.engines.base import PromptTooLong, SamplingParams
+from rlanything.engines.chat import ChatModel
 from rlanything.errors import ClearError
 from rlanything.types import Group, Status, Task, Trajectory, Turn
 

@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rlanything.engines.chat import ChatModel
+from rlanything.algorithm.tasks import TaskPool, Wish
 from rlanything.config.schema import AdaptationConfig
 from rlanything.domains.base import Domain, ProgramDomain, RejectedTask
 from rlanything.engines.base import PromptTooLong, SamplingParams
-from rlanything.rollout.judging import critic_summary
+from rlanything.engines.chat import ChatModel
 from rlanything.rollout.episode import request_seed
-from rlanything.algorithm.tasks import TaskPool, Wish
+from rlanything.rollout.judging import critic_summary
 from rlanything.types import Group
 
 

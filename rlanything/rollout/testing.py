@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from rlanything.engines.chat import ChatModel
 from rlanything.config.schema import RewardConfig
 from rlanything.domains.base import ProgramDomain
 from rlanything.engines.base import PromptTooLong, SamplingParams
+from rlanything.engines.chat import ChatModel
 from rlanything.rollout.episode import request_seed
 from rlanything.types import Evaluation, Group, Task, Turn
 

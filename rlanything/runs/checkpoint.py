@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 from safetensors import SafetensorError
 
-from rlanything.weights.checksum import sealed, unsealed
 from rlanything.runs.folder import RunError
+from rlanything.weights.checksum import sealed, unsealed
 
 _META = "meta.json"
 

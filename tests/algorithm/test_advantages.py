@@ -9,8 +9,6 @@ from builders import group, trajectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlanything.config.schema import RewardConfig
-from rlanything.algorithm.diagnostics import diagnostics, theorem_bound
 from rlanything.algorithm.advantages import (
     ADVANTAGES,
     assign_policy_advantages,
@@ -21,6 +19,8 @@ from rlanything.algorithm.advantages import (
     step_signal,
     within,
 )
+from rlanything.algorithm.diagnostics import diagnostics, theorem_bound
+from rlanything.config.schema import RewardConfig
 from rlanything.types import Evaluation, Group, Status
 
 

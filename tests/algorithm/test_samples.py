@@ -3,9 +3,9 @@
 import numpy as np
 from builders import group, trajectory
 
-from rlanything.config.schema import RewardConfig
 from rlanything.algorithm.advantages import assign_policy_advantages, assign_reward_advantages
 from rlanything.algorithm.samples import make_sample, policy_samples, reward_samples
+from rlanything.config.schema import RewardConfig
 from rlanything.types import Status
 
 

@@ -7,10 +7,10 @@ import pytest
 
 from rlanything.cluster.nodes import NodeFacts, check_nodes, node_facts, with_dtypes
 from rlanything.config.schema import Config
-from rlanything.weights.precision import multiplies_bfloat16
+from rlanything.processes.versions import TRIED, VersionError
 from rlanything.runs.folder import RunError
 from rlanything.serving import use_devices
-from rlanything.processes.versions import TRIED, VersionError
+from rlanything.weights.precision import multiplies_bfloat16
 
 GOOD = NodeFacts("a", dict(TRIED), [], 8)
 

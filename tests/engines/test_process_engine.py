@@ -14,10 +14,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rlanything.engines.chat import start_chat_model
 from rlanything.config.schema import EngineConfig, ModelConfig
 from rlanything.engines import make_engine
 from rlanything.engines.base import Completion, Engine, EngineError, PromptTooLong, SamplingParams
+from rlanything.engines.chat import start_chat_model
 
 CONFIG = EngineConfig(
     kind="transformers", dtype="float32", max_model_len=128, max_num_seqs=32, kv_cache_gb=0.01, own_process=True

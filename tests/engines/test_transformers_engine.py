@@ -10,10 +10,10 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
-from rlanything.weights.checksum import checksum
 from rlanything.config.schema import EngineConfig
 from rlanything.engines.base import Completion, EngineError, PromptTooLong, SamplingParams
 from rlanything.engines.transformers import TransformersEngine
+from rlanything.weights.checksum import checksum
 
 VOCAB = 128
 TOLERANCE = 2e-5

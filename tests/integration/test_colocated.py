@@ -7,8 +7,8 @@ from replay import assert_trained_as_one_process
 from runs_helpers import small_config, spread_config
 
 from rlanything.cluster.engines import ReplicatedEngine
-from rlanything.plan.placement import Placement
 from rlanything.config.rules import validate
+from rlanything.plan.placement import Placement
 from rlanything.runs.metrics import read_jsonl
 from rlanything.train import train
 

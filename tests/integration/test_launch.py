@@ -15,11 +15,11 @@ import pytest
 from launches import JOIN, LOOPBACK, assert_nobody_works_in, listening, wait_for_three
 
 from rlanything.cluster import launch as launcher
-from rlanything.cluster import status
-from rlanything.cluster.access import ASK_LOOPBACK
-from rlanything.cluster.addresses import address_of
-from rlanything.cluster.membership import LaunchError, Membership
-from rlanything.cluster.status import StatusConnection, StatusServer
+from rlanything.launch import status
+from rlanything.launch.access import ASK_LOOPBACK
+from rlanything.launch.addresses import address_of
+from rlanything.launch.membership import LaunchError, Membership
+from rlanything.launch.status import StatusConnection, StatusServer
 
 pytestmark = pytest.mark.integration
 LAUNCH = launcher.__file__
@@ -118,7 +118,7 @@ def test_a_job_that_torchrun_starts_on_every_node_uses_ports_beside_its_own(tmp_
 def test_a_job_whose_port_is_taken_ends_at_once_and_names_it(tmp_path, offset):
     port = free_port()
     # Where node 0 has no port to tell them by, the others wait for one that may still come: ten minutes.
-    impatient = "from rlanything.cluster import status; status.JOIN_TIMEOUT_S = 5.0" if offset else ""
+    impatient = "from rlanything.launch import status; status.JOIN_TIMEOUT_S = 5.0" if offset else ""
     with socket.create_server(("127.0.0.1", port + offset)):
         nodes = launch(tmp_path, "raise SystemExit(0)", port=port, before={1: impatient, 2: impatient})
         said = [node.communicate(timeout=60)[0] for node in nodes]

@@ -61,7 +61,7 @@ def begin(network: str, rank: int, folder: Path, *script: str) -> subprocess.Pop
     """Node `rank` of a job, in a network of its own."""
     shared = {"MLP_WORKER_NUM": "3", "MLP_WORKER_0_HOST": f"{SUBNET}.1", "MLP_WORKER_0_PORT": "7700"}
     return subprocess.Popen(
-        ["ip", "netns", "exec", network, sys.executable, "-m", "rlanything.cluster.launch", *script],
+        ["ip", "netns", "exec", network, sys.executable, "-m", "rlanything.launch", *script],
         cwd=folder,
         env=os.environ | shared | {"MLP_ROLE_INDEX": str(rank)},
         stdout=subprocess.PIPE,

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from runs_helpers import small_config
 
-from rlanything.engines.chat import Chat
 from rlanything.config.schema import DatasetConfig, LearnerConfig, ModelConfig
 from rlanything.domains.alfworld.domain import AlfworldDomain
 from rlanything.domains.alfworld.export import write_packed
 from rlanything.domains.alfworld.generator import generate_games
+from rlanything.engines.chat import Chat
 from rlanything.learner.deepspeed import Learner
 from rlanything.runs.metrics import read_jsonl
 from rlanything.sft import encode

@@ -18,9 +18,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
-from rlanything.weights.checksum import checksum
 from rlanything.config.schema import EngineConfig
 from rlanything.engines.base import Completion, Engine, EngineDead, EngineError, PromptTooLong, SamplingParams
+from rlanything.weights.checksum import checksum
 from rlanything.weights.transfer import IncomingWeights, pieces
 from rlanything.weights.transfer.ipc import IpcMeeting
 

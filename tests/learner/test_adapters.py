@@ -12,8 +12,8 @@ from rlanything.config.schema import EngineConfig
 from rlanything.engines.base import SamplingParams
 from rlanything.engines.transformers import TransformersEngine
 from rlanything.learner.packing import build_trees, pack
-from rlanything.weights.lora import AdapterError, merged
 from rlanything.types import Sample
+from rlanything.weights.lora import AdapterError, merged
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@
 
 import pytest
 
-from rlanything.plan.placement import Route, Slot, place, route, where
-from rlanything.config.schema import Config, ConfigError
 from rlanything.config.roles import needs_cluster
+from rlanything.config.schema import Config, ConfigError
+from rlanything.plan.placement import Route, Slot, place, route, where
 
 ROLES = ("policy", "reward", "rewriter")
 

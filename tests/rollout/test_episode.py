@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from rlanything.engines.chat import Chat, ChatError, ChatModel
-from rlanything.config.schema import DatasetConfig, EngineConfig, ModelConfig, RewardConfig, RolloutConfig
 from rlanything.algorithm.diagnostics import diagnostics
+from rlanything.config.schema import DatasetConfig, EngineConfig, ModelConfig, RewardConfig, RolloutConfig
 from rlanything.domains.alfworld.domain import AlfworldDomain
 from rlanything.domains.base import Observation
 from rlanything.engines import make_engine
-from rlanything.rollout.judging import Judge, critic_summary
+from rlanything.engines.chat import Chat, ChatError, ChatModel
 from rlanything.rollout.episode import ignore_turn, request_seed, run_group
+from rlanything.rollout.judging import Judge, critic_summary
 from rlanything.types import Status, Trajectory
 
 ENGINE = EngineConfig(kind="transformers", dtype="float32", max_model_len=512, max_num_seqs=32, kv_cache_gb=0.05)

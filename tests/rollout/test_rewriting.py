@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from builders import group, trajectory, turn
 
-from rlanything.engines.chat import Chat, ChatModel
+from rlanything.algorithm.tasks import TaskPool
 from rlanything.config.schema import AdaptationConfig, DatasetConfig, ModelConfig
 from rlanything.domains.alfworld.domain import AlfworldDomain
 from rlanything.domains.alfworld.planner import plan
@@ -13,8 +13,8 @@ from rlanything.domains.alfworld.rooms import goals_of
 from rlanything.domains.alfworld.sentences import write_sentence
 from rlanything.domains.alfworld.simulator import Episode
 from rlanything.engines.base import Completion, PromptTooLong
+from rlanything.engines.chat import Chat, ChatModel
 from rlanything.rollout.rewriting import rewrite
-from rlanything.algorithm.tasks import TaskPool
 from rlanything.types import Direction
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from rlanything.weights.checksum import sealed, unsealed
 from rlanything.runs import checkpoint
 from rlanything.runs.folder import RunError
+from rlanything.weights.checksum import sealed, unsealed
 
 
 class LostRank:

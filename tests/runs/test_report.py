@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from rlanything.config.schema import Config
-from rlanything.algorithm.diagnostics import diagnostics
-from rlanything.evaluation.figures import wilson
 from rlanything.algorithm.advantages import assign_policy_advantages
+from rlanything.algorithm.diagnostics import diagnostics
+from rlanything.algorithm.tasks import TaskPool
+from rlanything.config.schema import Config
+from rlanything.evaluation.figures import wilson
 from rlanything.runs import excerpts
 from rlanything.runs.folder import RunFolder
 from rlanything.runs.metrics import Metrics, append_jsonl
 from rlanything.runs.report import before_after, report_data, write_report
 from rlanything.runs.store import write_groups
-from rlanything.algorithm.tasks import TaskPool
 from rlanything.types import Direction, Evaluation, Group, Status, Task, Trajectory, Turn
 
 ATTACK = "</script><img src=x onerror=alert(1)><script>alert(2)</script><!--STYLE--> &lt;"

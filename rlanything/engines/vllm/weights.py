@@ -1,7 +1,7 @@
 """New weights for vLLM's workers, through vLLM's weight-transfer API, in which this is a backend of its own.
 
 vLLM's backends carry weights over NCCL or CUDA IPC alone, and without a limit on how long they wait. This one takes
-them from whoever has them: straight from learner ranks (`rlanything.weights.transfer`: NCCL or CUDA IPC between accelerators,
+them from whoever has them: straight from learner ranks (`weights/transfer`: NCCL or CUDA IPC between accelerators,
 gloo or shared memory between CPUs), from memory of this machine, or as tensors of this very process.
 Source: docs.vllm.ai, "Weight transfer" and "Layerwise reload".
 """
@@ -25,9 +25,9 @@ from vllm.distributed.weight_transfer.base import (
 from vllm.model_executor.model_loader import get_model_loader
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
-from rlanything.weights.checksum import Digest, checksum
 from rlanything.engines.base import peak_memory_gb
 from rlanything.processes.orphans import end_with_multiprocessing_parent
+from rlanything.weights.checksum import Digest, checksum
 from rlanything.weights.lora import LORA_A, LORA_B, merged
 from rlanything.weights.transfer import Expected, Meeting, Receiver
 from rlanything.weights.transfer.broadcast import BroadcastMeeting

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlanything.weights.transfer import Expected
 from rlanything.processes.shared_memory import SharedMemory
+from rlanything.weights.transfer import Expected
 
 PIECE_BYTES = 1 << 28  # few round trips, and a second one fits beside it
 ALIGNMENT = 64  # bytes, more than any dtype wants

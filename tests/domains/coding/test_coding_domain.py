@@ -7,19 +7,19 @@ from types import SimpleNamespace
 import pytest
 from coding_world import PROBLEMS, rows
 
-from rlanything.engines.chat import ChatModel
-from rlanything.rollout.collect import Batch, Collector
+from rlanything.algorithm.advantages import assign_policy_advantages, assign_reward_advantages
+from rlanything.algorithm.tasks import TaskPool
 from rlanything.config.schema import AdaptationConfig, DatasetConfig, RewardConfig, RolloutConfig, SandboxConfig
 from rlanything.domains.base import JudgedDomain, ProgramDomain, RejectedTask
 from rlanything.domains.coding import prompts
 from rlanything.domains.coding.domain import CodingDomain
 from rlanything.domains.coding.problems import Check
 from rlanything.engines.base import Completion
-from rlanything.algorithm.advantages import assign_policy_advantages, assign_reward_advantages
+from rlanything.engines.chat import ChatModel
+from rlanything.rollout.collect import Batch, Collector
 from rlanything.rollout.rewriting import rewrite
 from rlanything.sandbox.kernel import SUPPORTED
 from rlanything.sandbox.protocol import Execution, Verdict
-from rlanything.algorithm.tasks import TaskPool
 from rlanything.types import Direction, Status
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason="the sandbox wants Linux")

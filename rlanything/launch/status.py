@@ -8,8 +8,8 @@ import threading
 import time
 from contextlib import suppress
 
-from rlanything.cluster.addresses import address_of
-from rlanything.cluster.membership import LaunchError, Membership
+from rlanything.launch.addresses import address_of
+from rlanything.launch.membership import LaunchError, Membership
 
 JOIN_TIMEOUT_S = 600.0  # for node 0 to come up
 RANK_BYTES = 4

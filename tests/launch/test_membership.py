@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlanything.cluster.membership import LaunchError, Membership, job_token, membership
+from rlanything.launch.membership import LaunchError, Membership, job_token, membership
 
 
 def first_host(nodes: str) -> str:

@@ -5,8 +5,8 @@ import socket
 
 import pytest
 
-from rlanything.cluster import addresses
-from rlanything.cluster.addresses import address_of, use_interface
+from rlanything.launch import addresses
+from rlanything.launch.addresses import address_of, use_interface
 
 
 def test_an_address_stays_as_it_is():

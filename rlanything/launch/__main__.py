@@ -1,4 +1,4 @@
-"""One command for every node of a job: `python -m rlanything.cluster.launch alfworld_rl.py config=... [key=value ...]`.
+"""One command for every node of a job: `python -m rlanything.launch alfworld_rl.py config=... [key=value ...]`.
 
 Node 0 starts Ray's head and the script; the others join Ray and wait. All end when the script ends, with its exit
 status, which node 0 tells them over a connection of their own (port + 1): a connection that breaks means to them that
@@ -23,13 +23,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rlanything.processes.guard import run_guarded
-from rlanything.cluster.access import ASK_LOOPBACK, LOOPBACK, authentication, fresh_token
-from rlanything.cluster.addresses import address_of
-from rlanything.cluster.membership import JOB_NODES, LaunchError, Membership, job_token, membership
 from rlanything.cluster.session import NODE_ENV
-from rlanything.cluster.status import JOIN_TIMEOUT_S, StatusConnection, StatusServer, check_port
 from rlanything.errors import ClearError
+from rlanything.launch.access import ASK_LOOPBACK, LOOPBACK, authentication, fresh_token
+from rlanything.launch.addresses import address_of
+from rlanything.launch.membership import JOB_NODES, LaunchError, Membership, job_token, membership
+from rlanything.launch.status import JOIN_TIMEOUT_S, StatusConnection, StatusServer, check_port
+from rlanything.processes.guard import run_guarded
 from rlanything.processes.orphans import die_with_parent
 from rlanything.processes.versions import check_versions, installed
 
@@ -48,7 +48,7 @@ def start_ray(me: Membership, head: str, address: str, token: str, log: Path) ->
         where = [f"--address={head}:{me.port}"]
     # A folder of its own: where two nodes start on one machine at the same time, Ray gives them the same sockets.
     folder = Path(os.environ.get("RAY_TMPDIR", tempfile.gettempdir())) / f"ray_node_{me.rank}"
-    ray_cli = "rlanything.cluster.access" if head == LOOPBACK else "ray.scripts.scripts"
+    ray_cli = "rlanything.launch.access" if head == LOOPBACK else "ray.scripts.scripts"
     with open(log, "ab") as out:
         return subprocess.Popen(
             [

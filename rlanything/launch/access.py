@@ -45,7 +45,7 @@ def loopback_alone() -> Iterator[None]:
 
 
 def main() -> None:
-    """Ray's command line, where LOOPBACK means that: `python -m rlanything.cluster.access start ...`. With the switch
+    """Ray's command line, where LOOPBACK means that: `python -m rlanything.launch.access start ...`. With the switch
     it would let no second node in."""
     services.resolve_ip_for_localhost = lambda host: host
     from ray.scripts.scripts import main as ray_main
