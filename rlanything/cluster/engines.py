@@ -4,8 +4,8 @@ An episode stays with the replica that began it, whose prefix cache holds it; a 
 fewest requests under way. A replica that dies is started anew by Ray, is given the current weights, and what it was
 doing is asked of another meanwhile.
 
-Weights come by the object store, or straight from the learners (`weights/transfer`) once a first transfer has told what to
-expect.
+Weights come by the object store, or straight from the learners (`weights/transfer`) once a first transfer has told what
+to expect.
 """
 
 from __future__ import annotations
