@@ -38,13 +38,13 @@ def main() -> None:
     args = parser.parse_args()
 
     from rlanything.config.schema import RewardConfig, RolloutConfig
-    from rlanything.engines.chat import ChatModel
+    from rlanything.engines.chat_model import ChatModel
     from rlanything.rollout.collect import Batch, Collector
 
     with tempfile.TemporaryDirectory() as name:
         domain, engine, chat = make_player(Path(name), args.engine, 256, args.kv_cache_gb)
         rollout = RolloutConfig(max_interaction_step=TURNS[1], max_response_tokens=LONGEST)
-        batch = Batch(domain.tasks("train")[:8], 8, "seed", rollout, judged=False)
+        batch = Batch(tasks=domain.tasks("train")[:8], num=8, seed="seed", rollout=rollout, judged=False)
         weights = load_file(Path(name) / "model.safetensors")
         runs: dict[str, list[tuple[float, float]]] = {"admission": [], "without": []}
         for _ in range(args.repeat):

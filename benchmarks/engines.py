@@ -113,7 +113,7 @@ def measure(args: argparse.Namespace) -> None:
 def kind_of(name: str) -> Any:
     """The class of an engine: vLLM need not be there for the other one."""
     if name == "transformers":
-        from rlanything.engines.transformers import TransformersEngine
+        from rlanything.engines.small.engine import TransformersEngine
 
         return TransformersEngine
     if name == "async_vllm":

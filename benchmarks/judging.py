@@ -21,11 +21,13 @@ import time
 
 def measure(own_process: bool, steps: int, overrides: list[str]) -> list[float]:
     """Seconds of each step's rollouts, judged."""
+    from rlanything.plan.plan import make_plan
+from rlanything.run import Run
+
     from rlanything.config.load import load_config
     from rlanything.rollout.collect import Batch
     from rlanything.runs.folder import RunFolder
     from rlanything.runs.progress import Progress
-    from rlanything.system import System
 
     with tempfile.TemporaryDirectory() as output:
         fixed = [
@@ -36,27 +38,28 @@ def measure(own_process: bool, steps: int, overrides: list[str]) -> list[float]:
         config = load_config(["config=configs/quickstart/alfworld/loop.yaml", *fixed, *overrides])
         folder, progress = RunFolder(config), Progress()
         folder.open(config)
-        system = System(config, folder)
-        system.sync_weights(0)
-        tasks = system.training_tasks()
+        run = Run(make_plan(config, learns=True), folder)
+        run.sync_weights(0)
+        tasks = run.training_tasks()
         num = config.rollout.num_trial + config.adaptation.max_candidate
         episodes = config.rollout.num_rollout_per_trial
 
-        async def run() -> list[float]:
+        async def collect() -> list[float]:
             seconds = []
             for step in range(steps):
                 progress.start_step(f"step {step + 1}/{steps}")
                 started = time.perf_counter()
-                batch = Batch(tasks[step * num : (step + 1) * num], episodes, str(step), config.rollout)
-                await system.serving.collect(batch, lambda: None)
+                drawn = tasks[step * num : (step + 1) * num]
+                batch = Batch(tasks=drawn, num=episodes, seed=str(step), rollout=config.rollout)
+                await run.collect(batch, lambda: None)
                 seconds.append(time.perf_counter() - started)
-                system.sync_weights(step + 1)
+                run.sync_weights(step + 1)
             return seconds
 
         try:
-            return asyncio.run(run())
+            return asyncio.run(collect())
         finally:
-            system.close()
+            run.close()
             folder.close()
 
 

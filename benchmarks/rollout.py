@@ -121,7 +121,7 @@ def make_player(folder: Path, kind: str, seqs: int, kv_cache_gb: float = 2.0) ->
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    from rlanything.config.schema import Config, DatasetConfig, EngineConfig, ModelConfig
+    from rlanything.config.schema import Config, DatasetConfig, EngineConfig, ExperimentConfig, ModelConfig
     from rlanything.domains.alfworld.export import write_packed
     from rlanything.domains.alfworld.generator import generate_games
     from rlanything.domains.registry import make_domain
@@ -129,10 +129,8 @@ def make_player(folder: Path, kind: str, seqs: int, kv_cache_gb: float = 2.0) ->
     from rlanything.engines.chat import Chat
 
     write_packed(folder / "train.jsonl.xz", generate_games("train", 32, seed=5))
-    dataset = DatasetConfig(path=str(folder), prompt="compact", show_actions="none")
-    config = Config(dataset=dataset)
-    config.experiment.name = "rollout"
-    domain = make_domain(config)
+    dataset = DatasetConfig(path=str(folder), prompt="compact", options={"show_actions": "none"})
+    domain = make_domain(Config(experiment=ExperimentConfig(name="rollout"), dataset=dataset))
     torch.manual_seed(0)
     shape = Qwen3Config(
         vocab_size=VOCAB,
@@ -149,8 +147,8 @@ def make_player(folder: Path, kind: str, seqs: int, kv_cache_gb: float = 2.0) ->
     )
     Qwen3ForCausalLM(shape).save_pretrained(folder)
     make_tokenizer(domain, VOCAB, {"policy": 200}).save_pretrained(folder)
-    model, name = ModelConfig(str(folder)), kind.removeprefix("async_")
-    settings = EngineConfig(name, max_model_len=4096, max_num_seqs=seqs, kv_cache_gb=kv_cache_gb)
+    model, name = ModelConfig(path=str(folder)), kind.removeprefix("async_")
+    settings = EngineConfig(kind=name, max_model_len=4096, max_num_seqs=seqs, kv_cache_gb=kv_cache_gb)
     engine = make_engine(model, settings, 0, folder / "engine.log", alone=kind != name)
     return domain, engine, Chat(model)
 
@@ -165,7 +163,7 @@ def main() -> None:
     args = parser.parse_args()
 
     from rlanything.config.schema import RewardConfig, RolloutConfig
-    from rlanything.engines.chat import ChatModel
+    from rlanything.engines.chat_model import ChatModel
     from rlanything.rollout.collect import Batch, Collector
 
     num = args.tasks * args.episodes
@@ -173,7 +171,7 @@ def main() -> None:
         domain, engine, chat = make_player(Path(name), args.engine, args.seqs)
         tasks = domain.tasks("train")[: args.tasks]
         rollout = RolloutConfig(max_interaction_step=TURNS[1], max_response_tokens=LONGEST)
-        batch = Batch(tasks, args.episodes, "seed", rollout, judged=False)
+        batch = Batch(tasks=tasks, num=args.episodes, seed="seed", rollout=rollout, judged=False)
 
         def play(policy: Any, on_end: Callable[[], None]) -> tuple[float, float, int, int]:
             """(seconds, those that the engine was busy, tokens, forward passes)."""

@@ -42,7 +42,8 @@ from simulation import (
 
 from rlanything.config.load import load_config
 from rlanything.config.roles import training_roles
-from rlanything.config.schema import Config, ConfigError
+from rlanything.config.schema import Config
+from rlanything.errors import ConfigError
 from rlanything.plan.memory import ModelSize, check_memory, device_gib
 from rlanything.plan.placement import place
 
@@ -107,13 +108,20 @@ def fit(seconds: dict[int, float], weak: bool) -> str:
     return f"step = {a:.0f} {b:+.1f} {'' if weak else '/ '}n s, within {error:.0%}; speed-up tends to {limit:.1f}"
 
 
+def _exchange(prompt: list[int], response: list[int]) -> dict[str, Any]:
+    from rlanything.types import Prompt
+
+    n = len(response)
+    return {"prompt": Prompt(ids=prompt), "response_ids": response, "logprobs": [-0.5] * n, "text": "word" * n}
+
+
 def measure_driver(config: Config, load: Workload, tokenizer: str) -> Costs:
     """What the real code takes here, the best of 3: on one task's group of drawn lengths, and a Ray of its own."""
     import ray
     import torch
 
     from rlanything import types
-    from rlanything.algorithm import advantages, samples
+    from rlanything.algorithm import advantages, consistency, samples
     from rlanything.algorithm.diagnostics import diagnostics
     from rlanything.cluster.board import Board
     from rlanything.cluster.calls import result
@@ -124,20 +132,21 @@ def measure_driver(config: Config, load: Workload, tokenizer: str) -> Costs:
     from rlanything.weights import checksum
 
     episodes = draw_episodes(load, config, config.rollout.num_rollout_per_trial)
-    group, rng = types.Group(types.Task("q", {}), []), np.random.default_rng(0)
+    group, rng = types.Group(task=types.Task(id="q", payload={}), trajectories=[]), np.random.default_rng(0)
     for i, episode in enumerate(episodes):
-        ids, trajectory = rng.integers(150_000, size=1 << 17).tolist(), types.Trajectory("q", i, "", [], (-1) ** i)
+        ids, score = rng.integers(150_000, size=1 << 17).tolist(), types.Score(success=i % 2 == 0)
+        trajectory = types.Trajectory(task_id="q", index=i, score=score)
         for t in episode:
-            judge, r = ids[: t.judge_prompt], t.response
-            turn = types.Turn(ids[: t.prompt], ids[t.prompt : t.prompt + r], [-0.5] * r, "word" * r, "look", "seen")
+            exchange = _exchange(ids[: t.prompt], ids[t.prompt : t.prompt + t.response])
             for j, n in enumerate(t.judged):
-                turn.evaluations.append(types.Evaluation(judge, ids[-n:], [-0.5] * n, "word" * n, (-1) ** j))
-            trajectory.turns.append(turn)
+                said = _exchange(ids[: t.judge_prompt], ids[-n:])
+                group.judgements.append(types.Judgement(**said, scores={(i, len(trajectory.turns)): (-1) ** j}))
+            trajectory.turns.append(types.Turn(**exchange, action="look", observation="seen"))
         group.trajectories.append(trajectory)
 
     def record() -> None:
-        advantages.assign_policy_advantages(group, config.reward)
-        advantages.assign_reward_advantages(group, config.reward)
+        advantages.assign_advantages([group], config.algorithm)
+        consistency.assign_consistency([group], config.reward)
         diagnostics([group])
         with tempfile.TemporaryDirectory() as folder:
             write_groups(Path(folder) / "step.parquet", [group], lambda task: "", lambda task: "")

@@ -12,9 +12,8 @@ import json
 import shutil
 from pathlib import Path
 
-from rlanything.domains.base import TaskError
 from rlanything.domains.coding.problems import read_problems
-from rlanything.errors import ClearError
+from rlanything.errors import ClearError, TaskError
 from rlanything.processes.guard import run_guarded
 
 FILES = {  # of the repositories Gen-Verse/<dataset>

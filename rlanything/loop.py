@@ -8,26 +8,27 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
-from rlanything.algorithm.advantages import assign_policy_advantages, assign_reward_advantages, within
+from rlanything.algorithm.advantages import assign_advantages, within
+from rlanything.algorithm.consistency import assign_consistency
 from rlanything.algorithm.diagnostics import diagnostics
 from rlanything.algorithm.samples import policy_samples, reward_samples
 from rlanything.algorithm.tasks import TaskPool
-from rlanything.config.schema import Config
-from rlanything.evaluation.figures import check_failures, evaluation_tasks, run_evaluation, summarise
+from rlanything.evaluation.figures import summarise
+from rlanything.evaluation.play import check_failures, evaluation_tasks, run_evaluation
 from rlanything.rollout.collect import Batch
 from rlanything.rollout.rewriting import rewrite
+from rlanything.run import Run
 from rlanything.runs import checkpoint
 from rlanything.runs.folder import RunFolder
 from rlanything.runs.metrics import Metrics, append_jsonl, drop_after
 from rlanything.runs.progress import Progress
 from rlanything.runs.report import write_report
 from rlanything.runs.store import write_groups
-from rlanything.system import System
 from rlanything.types import Group
 
 SAMPLES = {"policy": policy_samples, "reward": reward_samples}
 MISMATCH = ("mismatch_kl", "logprob_abs_diff")  # between learner and engine, of the same weights
-RATES = [  # of a step's line
+RATES = [  # in a step's line
     ("success", "success_rate"),
     ("invalid", "invalid_action_rate"),
     ("RM process", "rm_process_accuracy"),
@@ -38,21 +39,22 @@ RATES = [  # of a step's line
 
 
 class Loop:
-    """One training run. `run` is the whole of it; everything else is a phase of a step.
+    """One training run. `train` is the whole of it; every other method is a phase of a step.
 
     An event loop runs only while tokens are made: there Ctrl-C is a cancellation, elsewhere it interrupts at once.
     """
 
-    def __init__(self, config: Config, system: System, folder: RunFolder, progress: Progress) -> None:
-        self.config, self.system, self.folder, self.progress = config, system, folder, progress
-        adaptation, experiment = config.adaptation, config.experiment
-        self.pool = TaskPool.of(system.training_tasks(), adaptation.alpha_low, adaptation.alpha_high, experiment.seed)
+    def __init__(self, run: Run, folder: RunFolder, progress: Progress) -> None:
+        self.run, self.config, self.folder, self.progress = run, run.config, folder, progress
+        config, adaptation = run.config, run.config.adaptation
+        originals, seed = run.training_tasks(), config.experiment.seed
+        self.pool = TaskPool.of(originals, adaptation.alpha_low, adaptation.alpha_high, seed)
         self.metrics = Metrics(folder.metrics, config)
         self.step = 0
         self.ahead: list[Group] | None = None  # the next step's rollouts, with `rollout.max_staleness`
         self.pool_state: dict[str, Any] = {}  # before they drew their tasks: a resumed run draws them again
 
-    def run(self) -> None:
+    def train(self) -> None:
         """Train to `total_step`, from the newest checkpoint where there is one."""
         with closing(self.metrics), asyncio.Runner() as self.runner, self.no_update_left():
             self.restore()
@@ -68,25 +70,23 @@ class Loop:
 
     def train_step(self) -> None:
         """One step of the closed loop."""
-        step, config, system = self.step + 1, self.config, self.system
+        step, config, run = self.step + 1, self.config, self.run
         self.progress.start_step(f"step {step}/{config.experiment.total_step}")
         groups = self.ahead or self.runner.run(self.collect(step))
-        for candidate, accepted in self.pool.settle(groups, step, config.rollout.min_group):
-            system.serving.domain.settle_task(candidate, accepted)
+        self.settle(groups, step)
         proposals = self.runner.run(self.adapt(groups, step))
 
-        for group in groups:
-            assign_policy_advantages(group, config.reward)
-            assign_reward_advantages(group, config.reward)
+        assign_advantages(groups, config.algorithm)
+        assign_consistency(groups, config.reward)
         trained = [g for g in groups if len(g.valid) >= config.rollout.min_group]
         if config.rollout.max_staleness and step < config.experiment.total_step:
             self.pool_state = self.pool.state_dict()
             updates, self.ahead = self.runner.run(self.update_and_collect(trained, step + 1))
         else:
             self.ahead = None
-            system.serving.sleep()  # where engines and learners share accelerators, these are the learners' now
+            run.sleep()  # accelerators that engines share with learners are the learners' now
             updates = self.update(trained)
-        system.sync_weights(step)  # only while nobody asks for tokens
+        run.sync_weights(step)  # nobody asks for tokens now
 
         self.step = step
         self.record(groups, {"groups_too_small": len(groups) - len(trained), **proposals, **updates})
@@ -95,9 +95,10 @@ class Loop:
         """k episodes of each of the step's tasks; every finished turn is judged m times while others still act."""
         rollout = self.config.rollout
         tasks = self.pool.draw(rollout.num_trial, self.config.adaptation.max_candidate)
-        batch = Batch(tasks, rollout.num_rollout_per_trial, f"{self.config.experiment.seed}/{step}", rollout)
+        seed = f"{self.config.experiment.seed}/{step}"
+        batch = Batch(tasks=tasks, num=rollout.num_rollout_per_trial, seed=seed, rollout=rollout)
         with self.progress.phase("rollout", len(tasks) * batch.num) as bar:
-            groups = await self.system.serving.collect(batch, bar.advance)
+            groups = await self.run.collect(batch, bar.advance)
         check_failures(groups, rollout.max_failure_rate)
         return groups
 
@@ -107,35 +108,41 @@ class Loop:
 
     @contextmanager
     def no_update_left(self) -> Iterator[None]:
-        """Whatever ends the run ends an update in a thread too: the event loop waits for the thread, that for ranks."""
+        """If the run ends early, break an update that a thread waits for: the event loop waits for the thread."""
         try:
             yield
         except BaseException:
-            self.system.end_learners()
+            self.run.end_learners()
             raise
+
+    def settle(self, groups: Sequence[Group], step: int) -> None:
+        """Accept or drop candidates by their measured accuracy."""
+        for candidate, accepted in self.pool.settle(groups, step, self.config.rollout.min_group):
+            if self.run.domain.rewriting:
+                self.run.domain.rewriting.settle(candidate, accepted)
 
     async def adapt(self, groups: Sequence[Group], step: int) -> dict[str, float]:
         """Have the rewriter propose variants of the tasks outside the accuracy band."""
-        config, serving = self.config.adaptation, self.system.serving
+        config, run = self.config.adaptation, self.run
         if not config.enabled:
             return {}
         room = config.max_candidate - len(self.pool.candidates)
         wishes = self.pool.wishes(groups, room, self.config.rollout.min_group)
         with self.progress.phase("rewrite"):
             seed = str(self.config.experiment.seed)
-            rewriter = serving.models["rewriter"]
-            counts = await rewrite(wishes, groups, self.pool, rewriter, serving.domain, config, seed, step)
+            counts = await rewrite(wishes, groups, self.pool, run.models["rewriter"], run.domain, config, seed, step)
         return {f"tasks/{k}": float(v) for k, v in counts.items()}
 
     def update(self, groups: Sequence[Group]) -> dict[str, float]:
         """Both models learn, each from the groups whose accuracy lies within its band."""
         metrics: dict[str, float] = {}
-        for role, learner in self.system.learners.items():
-            band, mean = getattr(self.config.reward, f"{role}_band"), getattr(self.config.training, role).loss_mean
+        bands = {"policy": self.config.algorithm.band, "reward": self.config.reward.band}
+        for role, learner in self.run.learners.items():
+            band, mean = bands[role], self.config.training.of(role).loss_mean
             with self.progress.phase(f"update {role}"):
                 samples = SAMPLES[role](groups, band, mean)
                 figures = learner.update(samples) if samples else {}
-            if self.config.rollout.max_staleness:  # else they would tell how far the weights moved since
+            if self.config.rollout.max_staleness:  # these would measure how far the weights have moved since
                 figures = {k: v for k, v in figures.items() if k not in MISMATCH}
             figures |= {"samples": len(samples), "groups_dropped": sum(not within(g.accuracy, band) for g in groups)}
             metrics |= {f"{role}/{k}": float(v) for k, v in figures.items()}
@@ -143,29 +150,28 @@ class Loop:
 
     def record(self, groups: Sequence[Group], figures: dict[str, float]) -> None:
         """Write the step's episodes, task events and figures, and print its line."""
-        domain, pool = self.system.serving.domain, self.pool
+        domain, pool = self.run.domain, self.pool
         with self.progress.phase("record"):
             write_groups(self.folder.rollouts(self.step), groups, domain.describe, domain.kind)
             append_jsonl(self.folder.ledger, pool.drain_events())
         figures = diagnostics(groups) | figures | {f"tasks/{k}": float(v) for k, v in pool.counts.items()}
         figures |= {"tasks/active": len(pool.active), "tasks/pending": len(pool.candidates)}
         figures |= {f"seconds/{k}": v for k, v in self.progress.seconds.items()} | {"step_s": self.progress.elapsed}
-        figures |= self.system.serving.figures()
+        figures |= self.run.figures()
         self.metrics.write(self.step, "train", figures)
         self.progress.line(step_line(self.step, self.config.experiment.total_step, figures))
 
     def evaluate(self) -> None:
         """Measure the policy (and the judge on its episodes) on every evaluation split."""
-        config, serving = self.config, self.system.serving
-        domain = serving.domain
+        config, domain = self.config, self.run.domain
         for split in config.evaluation.splits:
             self.progress.start_step(f"step {self.step}")
             tasks = evaluation_tasks(domain, split, config.evaluation.num_task, config.experiment.seed)
             judged = config.evaluation.judge
-            groups = self.runner.run(run_evaluation(tasks, serving.collect, config, self.progress, "evaluate", judged))
+            groups = self.runner.run(run_evaluation(tasks, self.run.collect, config, self.progress, "evaluate", judged))
             write_groups(self.folder.evaluation(self.step, split), groups, domain.describe, domain.kind)
-            figures = summarise(groups, domain)
-            figures |= serving.figures() | {"seconds/evaluate": self.progress.seconds["evaluate"]}
+            figures = summarise(groups, domain.kind)
+            figures |= self.run.figures() | {"seconds/evaluate": self.progress.seconds["evaluate"]}
             self.metrics.write(self.step, "eval", {"split": split, **figures})
             low, high = figures["success_low"], figures["success_high"]
             self.progress.line(
@@ -178,29 +184,28 @@ class Loop:
         """Write a checkpoint: models, optimizers, schedules, RNGs, pool."""
         with self.progress.phase("checkpoint"):
             state = {"pool": self.pool_state if self.ahead else self.pool.state_dict()}
-            self.system.serving.sleep()
-            checkpoint.save(
-                self.folder.checkpoints, self.step, self.system.learners, state, self.config.experiment.keep_checkpoint
-            )
-            self.system.serving.wake()
-            self.system.serving.clear_caches()  # which a resumed run will not have, and which decide what is batched
+            self.run.sleep()
+            keep = self.config.experiment.keep_checkpoint
+            checkpoint.save(self.folder.checkpoints, self.step, self.run.learners, state, keep)
+            self.run.wake()
+            self.run.clear_caches()  # a resumed run has none, and they decide what is batched together
         write_report(self.folder)
 
     def restore(self) -> None:
         """Go on from the newest checkpoint, and forget what was recorded after it."""
         newest = checkpoint.latest(self.folder.checkpoints)
         if newest is not None:
-            state = checkpoint.load(newest, self.system.learners)
+            state = checkpoint.load(newest, self.run.learners)
             self.step = state["step"]
             self.pool.load_state_dict(state["pool"])
             self.progress.line(f"resumed from {newest}")
         for path in (self.folder.metrics, self.folder.ledger):
             drop_after(path, self.step if newest else -1)
-        self.system.sync_weights(self.step)
+        self.run.sync_weights(self.step)
 
 
 def step_line(step: int, total: int, figures: dict[str, float]) -> str:
-    """A step in one line; a rate that nothing was measured for is left out."""
+    """A step in one line, without rates that could not be measured."""
     shown = [f"{name} {figures[key]:.0%}" for name, key in RATES if not math.isnan(figures.get(key, math.nan))]
     return (
         f"step {step}/{total}  {'  '.join(shown)}  turns {figures['mean_turns']:.1f}  "

@@ -1,89 +1,85 @@
-"""Play an ALFWorld task in the terminal: you read what the policy reads and get the score that it would get.
-
-python -m rlanything.play --games data/alfworld/valid_seen.jsonl.xz --random --show-actions
-"""
+"""`rlanything play config=FILE.yaml [split=train] [task=ID]`: play a domain by hand, and read what the policy reads."""
 
 from __future__ import annotations
 
-import argparse
+import asyncio
 import random
-import sys
-from collections.abc import Callable, Sequence
-from itertools import islice
+from collections.abc import Callable
 from pathlib import Path
 
-from rlanything.domains.alfworld.game import load_packed, parse_game, read_game
-from rlanything.domains.alfworld.model import Game
-from rlanything.domains.alfworld.planner import plan
-from rlanything.domains.alfworld.prompts import user_message
-from rlanything.domains.alfworld.simulator import NOTHING_HAPPENS, Episode
-from rlanything.domains.base import Observation, Step, TaskError
+from rlanything.config.schema import Config
+from rlanything.domains.base import Domain, Observation, text_of
+from rlanything.domains.registry import make_domain
+from rlanything.errors import TaskError
+from rlanything.types import Message, Score, Task
 
-MAX_STEPS = 40  # as many turns as rollout.max_interaction_step allows by default
-
-
-def pick_game(path: Path, index: int | None) -> Game:
-    """Game number `index` of a folder tree or packed file, or a random one (None). Raises TaskError."""
-    if path.is_dir():
-        files = sorted(path.rglob("game.tw-pddl"))
-        return read_game(files[_checked(index, len(files), path)])
-    if not path.exists():
-        raise TaskError(
-            f"{path}: no such file or folder; --games takes a folder of game.tw-pddl files (alfworld-download) "
-            "or a packed .jsonl.xz (scripts/generate_games.py)"
-        )
-    number = _checked(index, sum(1 for _ in load_packed(path)), path)
-    packed = next(islice(load_packed(path), number, None))
-    return parse_game(packed.data, packed.path)
-
-
-def _checked(index: int | None, count: int, path: Path) -> int:
-    if count == 0:
-        raise TaskError(f"{path}: holds no game; expected game.tw-pddl files below it, or a packed .jsonl.xz")
-    if index is None:
-        return random.randrange(count)
-    if not 0 <= index < count:
-        raise TaskError(f"--index {index}: {path} holds {count} games, numbered 0 to {count - 1}")
-    return index
+HELP = "An action a turn. ? lists the admissible actions, @FILE takes a file's content as the action, quit gives up."
 
 
 def play(
-    game: Game,
-    show_actions: str,
-    max_steps: int,
+    config: Config,
+    split: str = "",
+    which: str = "",
     ask: Callable[[str], str] = input,
     say: Callable[[str], None] = print,
-) -> int:
-    """One episode, command by command; returns the outcome O: +1 where the task was solved, else -1.
+) -> Score:
+    """One episode of a task of `split` (the training split if it is empty), and its score.
 
-    `show_actions` is as in the configuration (dataset.show_actions). `?` lists the admissible commands and costs no
-    turn, `quit` or the end of the input gives up.
+    `which` is a task's id, its number in the split, or "random"; empty for the first. Raises TaskError if there is no
+    such task.
     """
-    episode = Episode(game)
-    first = Observation(episode.reset(), tuple(episode.admissible))
-    steps: list[Step] = []
-    shortest = plan(episode)
-    while not episode.won and len(steps) < max_steps:
-        shown = user_message(first, steps, "append_only", show_actions)["content"]
-        say(f"\n{shown}\n")
-        command = _next_command(episode, f"[{len(steps) + 1}/{max_steps}] > ", show_actions, ask, say)
-        if command is None:
-            break
-        feedback, won = episode.step(command)
-        observation = Observation(feedback, tuple(episode.admissible), won, won, feedback == NOTHING_HAPPENS)
-        steps.append(Step(command, command, observation))
-    if steps:
-        say(f"\n{steps[-1].observation.text}")
-    outcome = 1 if episode.won else -1
-    best = "cannot be won" if shortest is None else f"can be won in {len(shortest)}"
-    say(f"\n{'Solved' if episode.won else 'Not solved'} after {len(steps)} steps (it {best}): O = {outcome:+d}")
-    return outcome
+    domain = make_domain(config)
+    try:
+        split = split or config.dataset.train_split
+        domain.prepare([split])
+        task = _pick(domain.tasks(split), which, split)
+        say(f"{task.id}: {domain.describe(task)}\n{HELP}")
+        return asyncio.run(_play(domain, task, config.rollout.max_interaction_step, ask, say))
+    finally:
+        domain.close()
 
 
-def _next_command(
-    episode: Episode, prompt: str, show_actions: str, ask: Callable[[str], str], say: Callable[[str], None]
+def _pick(tasks: list[Task], which: str, split: str) -> Task:
+    by_id = {task.id: task for task in tasks}
+    if which in by_id:
+        return by_id[which]
+    if which == "random":
+        return random.choice(tasks)
+    if not which or (which.isdecimal() and int(which) < len(tasks)):
+        return tasks[int(which or 0)]
+    raise TaskError(
+        f"task={which}: split {split} has no such task; expected an id such as {tasks[0].id}, a number from 0 to "
+        f"{len(tasks) - 1}, or random"
+    )
+
+
+async def _play(
+    domain: Domain, task: Task, max_turns: int, ask: Callable[[str], str], say: Callable[[str], None]
+) -> Score:
+    env = domain.make_env(task)
+    try:
+        observation = await env.reset()
+        _show(domain.opening(task, observation), say)
+        turn = 0
+        while turn < max_turns and not observation.done:
+            action = _next_action(domain, observation, f"[{turn + 1}/{max_turns}] > ", ask, say)
+            if action is None:
+                break
+            observation = await env.step(action)
+            turn += 1
+            _show(domain.answer(observation), say)
+        score = await env.score(observation)
+    finally:
+        await env.close()
+    reward = "" if score.reward is None else f", reward {score.reward:g}"
+    say(f"\n{'Solved' if score.success else 'Not solved'} after {turn} turn{'' if turn == 1 else 's'}{reward}")
+    return score
+
+
+def _next_action(
+    domain: Domain, observation: Observation, prompt: str, ask: Callable[[str], str], say: Callable[[str], None]
 ) -> str | None:
-    """What the player types, a listed number replaced by its command; None where the player gives up."""
+    """What the player types; None if the player gives up."""
     while True:
         try:
             text = ask(prompt).strip()
@@ -92,49 +88,17 @@ def _next_command(
         if text == "quit":
             return None
         if text == "?":
-            say("\n".join(episode.admissible))
-        elif show_actions == "all" and text.isdecimal() and 1 <= int(text) <= len(episode.admissible):
-            return episode.admissible[int(text) - 1]
+            say("\n".join(observation.actions) or "This domain does not list its actions.")
+        elif text.startswith("@"):
+            try:
+                return Path(text[1:]).expanduser().read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                say(f"{text[1:]} cannot be read: {error}")
         elif text:
-            return text
+            return domain.typed_action(text, observation)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status: 0 where an episode was played, 2 where there is no such game."""
-    parser = argparse.ArgumentParser(
-        prog="python -m rlanything.play",
-        description="Play an ALFWorld task. A command a turn; ? lists those that do something, quit gives up.",
-    )
-    parser.add_argument(
-        "--games", type=Path, required=True, metavar="PATH", help="a folder of game.tw-pddl files or a packed .jsonl.xz"
-    )
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--index", type=int, default=0, metavar="N", help="which game, from 0 (default: 0)")
-    which.add_argument("--random", action="store_true", help="a random game")
-    parser.add_argument(
-        "--show-actions",
-        nargs="?",
-        const="all",
-        default="none",
-        choices=["all", "here", "none"],
-        help="as dataset.show_actions: all commands by number (a number takes one), those that act here, or none",
-    )
-    parser.add_argument(
-        "--max-steps",
-        type=int,
-        default=MAX_STEPS,
-        metavar="N",
-        help=f"turns until the episode ends (default: {MAX_STEPS})",
-    )
-    options = parser.parse_args(arguments)
-    try:
-        game = pick_game(options.games, None if options.random else options.index)
-    except TaskError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    play(game, options.show_actions, options.max_steps)
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+def _show(messages: list[Message], say: Callable[[str], None]) -> None:
+    for message in messages:
+        if message["role"] != "system":
+            say(f"\n{text_of(message)}\n")

@@ -14,7 +14,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, islice
@@ -28,7 +28,6 @@ from rlanything.config.load import load_as
 from rlanything.config.rules import POSITIVE, check_choices, check_numbers
 from rlanything.config.schema import (
     Config,
-    ConfigError,
     DatasetConfig,
     EngineConfig,
     ExperimentConfig,
@@ -36,19 +35,21 @@ from rlanything.config.schema import (
     ModelConfig,
     RolloutConfig,
 )
-from rlanything.domains.base import Conversation, Domain, JudgedDomain, ProgramDomain, RejectedTask
+from rlanything.domains.base import Domain
+from rlanything.domains.parts import Conversation, RejectedTask, StepJudging, TestJudging
 from rlanything.domains.registry import make_domain
-from rlanything.engines.base import SamplingParams
-from rlanything.engines.chat import Chat, start_chat_model
-from rlanything.evaluation.figures import evaluation_tasks, run_evaluation
+from rlanything.engines.base import request_seed
+from rlanything.engines.chat import Chat
+from rlanything.engines.chat_model import start_chat_model
+from rlanything.errors import ConfigError
+from rlanything.evaluation.play import evaluation_tasks, run_evaluation
 from rlanything.learner.deepspeed import Learner
 from rlanything.processes.guard import run_guarded
 from rlanything.processes.interrupts import raise_unheard
 from rlanything.rollout.collect import Collector
-from rlanything.rollout.episode import request_seed
 from rlanything.runs.checkpoint import writing
 from rlanything.runs.progress import Progress
-from rlanything.types import Direction, Sample, Task
+from rlanything.types import Direction, Message, Sample, Task
 
 SOURCES = ("sft.py", "chat.py", "domains/**/*.py", "learner/*.py")  # code that the result depends on, below the package
 
@@ -79,14 +80,14 @@ def encode(chat: Chat, conversation: Conversation) -> Sample:
     """A conversation as one sample, token for token what a rollout of it would have been."""
     messages = conversation.messages
     first = next(i for i, m in enumerate(messages) if m["role"] == "assistant")
-    ids = list(chat.prompt(messages[:first]))
+    ids = list(chat.prompt(messages[:first]).ids)
     weights = [0.0] * len(ids)
     for i in range(first, len(messages), 2):
         if i > first:
-            tail = chat.follow_up(messages[i - 1])
+            tail = chat.follow_up([messages[i - 1]]).ids
             ids += tail
             weights += [0.0] * len(tail)
-        response = [*chat.encode(messages[i]["content"]), chat.eos_id]
+        response = chat.response_ids(messages[i]["content"])
         ids += response
         weights += [float(conversation.trained[i])] * len(response)
     zeros = np.zeros(len(ids), np.float32)
@@ -113,7 +114,7 @@ def read_conversations(path: Path) -> Iterator[Conversation]:
                 f"data={path}, line {number}: expected user and assistant in turns, the assistant last, after at most "
                 f"one system message, each with text; found {', '.join(map(str, roles)) or 'no message'}"
             )
-        found.append(Conversation(messages, [role == "assistant" for role in roles]))
+        found.append(Conversation(messages=messages, trained=[role == "assistant" for role in roles]))
     if not found:
         raise ConfigError(f"data={path}: holds no conversation")
     while True:
@@ -162,8 +163,11 @@ class WarmStart:
     def __init__(self, config: SftConfig, domain: Domain, progress: Progress) -> None:
         self.config, self.domain, self.progress = config, domain, progress
         torch.set_num_threads(config.num_thread or len(os.sched_getaffinity(0)))
-        source = read_conversations(Path(config.data)) if config.data else None
-        self.source = source or domain.demonstrations(config.role, config.dataset.train_split, config.seed)
+        self.source = (
+            read_conversations(Path(config.data))
+            if config.data
+            else domain.demonstrations(config.role, config.dataset.train_split, config.seed)
+        )
         self.first = next(self.source)  # bad data is found before a model is loaded
         logs = Path(config.output).parent / "logs"
         logs.mkdir(parents=True, exist_ok=True)
@@ -204,58 +208,65 @@ class WarmStart:
 
     async def _measure_policy(self) -> float:
         config = loop_config(self.config)
-        tasks = evaluation_tasks(self.domain, self.config.measure_split, self.config.num_measure, self.config.seed)
+        tasks = self._tasks()
         collector = Collector(self.domain, self.measured, None, config.reward)
         groups = await run_evaluation(tasks, collector.collect, config, self.progress, "measure", judged=False)
         return sum(t.success for g in groups for t in g.trajectories) / len(groups)
 
-    async def _answers(self, conversations: list[Conversation]) -> list[str]:
-        """The model's sampled answer in the place of each conversation's last message."""
+    async def _answers(self, conversations: Sequence[Sequence[Message]]) -> list[str]:
+        """The model's sampled answers to the conversations."""
 
-        async def answer(i: int, conversation: Conversation) -> str:
-            sampling = SamplingParams(
-                1.0, self.config.max_response_tokens, stop_token_ids=(self.measured.chat.eos_id,), seed=request_seed(i)
-            )
-            _, [c] = await self.measured.ask(conversation.messages[:-1], sampling)
-            return self.measured.chat.decode(c.token_ids)
+        async def answer(i: int, messages: Sequence[Message]) -> str:
+            limit, seed = self.config.max_response_tokens, request_seed(i)
+            _, [reply] = await self.measured.ask(messages, temperature=1.0, max_tokens=limit, seed=seed)
+            return reply.text
 
         return list(await asyncio.gather(*(answer(i, c) for i, c in enumerate(conversations))))
 
     async def _measure_reward(self) -> float:
-        if isinstance(self.domain, ProgramDomain):
-            return await self._measure_tests(self.domain)
-        assert isinstance(self.domain, JudgedDomain)
+        match self.domain.judging:
+            case StepJudging() as judging:
+                return await self._measure_steps(judging)
+            case TestJudging() as judging:
+                return await self._measure_tests(judging)
+        raise ConfigError(f"role: found reward, but dataset.domain={self.config.dataset.domain} has no judging")
+
+    async def _measure_steps(self, judging: StepJudging) -> float:
         held_out = self.domain.demonstrations("reward", self.config.measure_split, self.config.seed + 1)
         conversations = list(islice(held_out, self.config.num_measure * self.config.max_interaction_step))
-        answers = await self._answers(conversations)
-        parse = self.domain.parse_score
-        truths = [parse(c.messages[-1]["content"])[0] for c in conversations]
-        return sum(parse(a)[0] == t for a, t in zip(answers, truths, strict=True)) / len(truths)
+        answers = await self._answers([c.messages[:-1] for c in conversations])
+        truths = [judging.parse(c.messages[-1]["content"])[0] for c in conversations]
+        return sum(judging.parse(a)[0] == t for a, t in zip(answers, truths, strict=True)) / len(truths)
 
-    async def _measure_tests(self, domain: ProgramDomain) -> float:
-        tasks = evaluation_tasks(domain, self.config.measure_split, self.config.num_measure, self.config.seed)
-        answers = await self._answers([Conversation([*domain.test_messages(t), {}], []) for t in tasks])
+    async def _measure_tests(self, judging: TestJudging) -> float:
+        tasks = self._tasks()
+        answers = await self._answers([judging.messages(t) for t in tasks])
 
         async def right(task: Task, answer: str) -> bool:
-            test, program = domain.parse_test(answer, task)[0], domain.reference(task)
-            return test is not None and program is not None and await domain.passes(task, program, test) == 1
+            test, program = judging.parse(answer, task)[0], judging.reference(task)
+            return test is not None and program is not None and await judging.passes(task, program, test) == 1
 
         found = await asyncio.gather(*(right(t, a) for t, a in zip(tasks, answers, strict=True)))
         return sum(found) / len(tasks)
 
     async def _measure_rewriter(self) -> float:
-        tasks = evaluation_tasks(self.domain, self.config.measure_split, self.config.num_measure, self.config.seed)
+        rewriting = self.domain.rewriting
+        if rewriting is None:
+            raise ConfigError(f"role: found rewriter, but dataset.domain={self.config.dataset.domain} has no rewriting")
         directions = [(Direction.HARDER, 1.0), (Direction.EASIER, 0.0)]
-        asked = [(t, *directions[i % 2]) for i, t in enumerate(tasks)]
-        conversations = [Conversation([*self.domain.rewrite_messages(t, d, a, ""), {}], []) for t, d, a in asked]
+        asked = [(t, *directions[i % 2]) for i, t in enumerate(self._tasks())]
+        answers = await self._answers([rewriting.messages(t, d, a, "") for t, d, a in asked])
         valid = 0
-        for (task, direction, _), answer in zip(asked, await self._answers(conversations), strict=True):
+        for (task, direction, _), answer in zip(asked, answers, strict=True):
             try:
-                self.domain.settle_task(self.domain.parse_task(answer, task, direction, "measure"), accepted=False)
+                rewriting.parse(answer, task, direction, "measure")
                 valid += 1
             except RejectedTask:
                 pass
-        return valid / len(tasks)
+        return valid / len(asked)
+
+    def _tasks(self) -> list[Task]:
+        return evaluation_tasks(self.domain, self.config.measure_split, self.config.num_measure, self.config.seed)
 
 
 _POSITIVE = ("num_measure", "max_interaction_step", "max_response_tokens", "batch", "max_update", "measure_every")

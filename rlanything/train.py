@@ -1,33 +1,32 @@
-"""A training run from configuration to report: what `alfworld_rl.py` and its siblings call."""
+"""A training run from configuration to report."""
 
 from __future__ import annotations
 
 from contextlib import closing
 
-from rlanything.config.roles import training_roles
 from rlanything.config.schema import Config
 from rlanything.loop import Loop
+from rlanything.plan.plan import make_plan
 from rlanything.plan.show import print_plan
+from rlanything.run import Run, use_devices
 from rlanything.runs.folder import RunFolder
 from rlanything.runs.progress import Progress
 from rlanything.runs.report import before_after
-from rlanything.serving import use_devices
-from rlanything.system import System
 
 
 def train(config: Config) -> None:
     """Run the closed loop, or with `dry_run=true` only print what it would do."""
-    progress = Progress()
+    progress, plan = Progress(), make_plan(config, learns=True)
     if config.dry_run:
-        print_plan(config, progress)
+        print_plan(plan, progress)
         return
-    use_devices(config, training_roles(config))
+    use_devices(config)
     folder = RunFolder(config)
     with closing(folder):
         folder.open(config)
         progress.line(f"run {folder.path}: loading models")
-        with closing(System(config, folder)) as system:
-            Loop(config, system, folder, progress).run()
+        with closing(Run(plan, folder)) as run:
+            Loop(run, folder, progress).train()
     header, rows = before_after(folder)
     progress.table("Before and after", header, rows)
     progress.line(f"report: {folder.report}")

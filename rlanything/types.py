@@ -1,143 +1,258 @@
 """The plain data that every part of the loop exchanges: no torch, no I/O, no behaviour beyond derived values.
 
-A `Trajectory` is the contract between rollout, judge, feedback and learner: it keeps the very token ids that
-the engine sampled, so that nothing is ever decoded and encoded again before it is trained on.
+A `Trajectory` is the contract between rollout, judging, algorithm and learner. It keeps the very token ids that the
+engine sampled, so nothing is ever decoded and encoded again before it is trained on.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 import numpy as np
 
+Message = dict[str, Any]
+"""One chat message, in the form that transformers' chat templates take: `role` (system, user, assistant, tool),
+`content` (a text, or parts {"type": "text", "text"} and {"type": "image", "image": PATH}), and, if there are any,
+`tool_calls` of an assistant or the `name` of the tool that answers."""
+
+
+def system(text: str) -> Message:
+    """A message that opens a conversation."""
+    return {"role": "system", "content": text}
+
+
+def user(text: str, images: Sequence[str] = ()) -> Message:
+    """A message to the model; images, given by their files, come before the text."""
+    if not images:
+        return {"role": "user", "content": text}
+    parts: list[dict[str, str]] = [{"type": "image", "image": path} for path in images]
+    return {"role": "user", "content": [*parts, {"type": "text", "text": text}]}
+
+
+def assistant(text: str) -> Message:
+    """A response of the model."""
+    return {"role": "assistant", "content": text}
+
+
+def tool(text: str, name: str = "") -> Message:
+    """A tool's answer."""
+    return {"role": "tool", "content": text} | ({"name": name} if name else {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Image:
+    """An image of a prompt, known by its content."""
+
+    path: str
+    """Its file."""
+    digest: str
+    """Hash of its content (hex)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prompt:
+    """What a model reads: token ids, and the images that their placeholders stand for."""
+
+    ids: list[int]
+    images: tuple[Image, ...] = ()
+
 
 class Status(StrEnum):
-    """How an episode ended. Only `COMPLETED` and `TRUNCATED` carry a reward; the rest is infrastructure."""
+    """How an episode ended. Only `COMPLETED` and `TRUNCATED` carry a reward; the others are infrastructure faults."""
 
     COMPLETED = "completed"
     TRUNCATED = "truncated"
     ENV_ERROR = "env_error"
     ENV_TIMEOUT = "env_timeout"
-    CONTEXT_ERROR = "context_error"  # its very first prompt does not fit the engine's context
+    CONTEXT_ERROR = "context_error"  # the very first prompt does not fit the engine's context
     JUDGE_ERROR = "judge_error"
     SANDBOX_ERROR = "sandbox_error"
 
     @property
     def is_failure(self) -> bool:
-        """True where the infrastructure broke the episode: it leaves both the baseline and the loss."""
+        """True if the infrastructure broke the episode: it leaves both the baseline and the loss."""
         return self not in (Status.COMPLETED, Status.TRUNCATED)
 
 
+class Ending(StrEnum):
+    """Why an episode that the infrastructure did not break came to its end."""
+
+    DONE = "done"  # the environment said so
+    TURNS = "turns"  # rollout.max_interaction_step
+    LENGTH = "length"  # a response was cut at rollout.max_response_tokens
+    CONTEXT = "context"  # the next prompt does not fit the engine's context
+    BROKEN = "broken"  # `Trajectory.status` says what broke
+
+
 class Direction(StrEnum):
-    """Where a task came from: an original of the dataset, or a rewrite that is to be harder or easier."""
+    """Origin of a task: an original of the dataset, or a rewrite that should be harder or easier."""
 
     ORIGINAL = "original"
     HARDER = "harder"
     EASIER = "easier"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Task:
-    """One task of the environment. `payload` is JSON that only the task's domain reads."""
+    """One task of the environment."""
 
     id: str
+    """Unique within a task pool."""
     payload: dict[str, Any]
+    """JSON that only the task's domain reads."""
     root_id: str = ""
+    """The original that this task descends from; its own id if it is an original."""
     parent_id: str = ""
+    """The task that it was rewritten from; empty for an original."""
     direction: Direction = Direction.ORIGINAL
+    """What the rewriter was asked for."""
     born_step: int = 0
+    """Step of the loop in which it was proposed."""
 
     def __post_init__(self) -> None:
         if not self.root_id:
             object.__setattr__(self, "root_id", self.id)
 
 
-@dataclass
-class Evaluation:
-    """One answer of the reward model: a judgement of one turn, or a unit test for every program of a task.
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """What the environment says of an episode that has ended."""
 
-    `score` is S_ij, +1 or -1, or None where the text held no score (`parse_error` says why). A unit test's is whether
-    every correct program passes it (None too where there is no correct program); what it says of each program stands
-    in `Turn.test_scores`. `advantage` is filled by `feedback`.
-    """
-
-    prompt_ids: list[int]
-    response_ids: list[int]
-    logprobs: list[float]
-    text: str
-    score: int | None
-    parse_error: str = ""
-    reward: float = 0.0
-    advantage: float = 0.0
-
-
-@dataclass
-class Turn:
-    """One exchange: what the policy saw, what it sampled, and what the environment answered.
-
-    `logprobs` are the engine's, of the tokens in `response_ids`, at the sampling temperature. `label` is the
-    domain's own measure of the step where it has one (+1 progress, -1 none, None unknown): it is used for
-    diagnostics only, never for training. `results` are the verdicts of the domain's own checks of the action, where it
-    makes several. `signal` is mean_j S_ij, `reward` the integrated feedback R_i, `advantage` its standardised form;
-    they are filled by `feedback` and None until then or where the turn takes no part.
-    """
-
-    prompt_ids: list[int]
-    response_ids: list[int]
-    logprobs: list[float]
-    text: str
-    action: str | None
-    observation: str
-    stop_reason: str = "stop"
-    parse_error: str = ""
-    invalid: bool = False
-    label: int | None = None
-    images: tuple[str, ...] = ()
-    policy_version: int = 0
-    generate_s: float = 0.0
-    env_s: float = 0.0
-    results: tuple[str, ...] = ()
-    evaluations: list[Evaluation] = field(default_factory=list)
-    test_scores: list[int | None] = field(default_factory=list)  # by each of `Group.tests`, where there are some
-    signal: float | None = None
+    success: bool
+    """Whether the task was solved."""
     reward: float | None = None
+    """A shaped or partial reward; None if the environment has none. Used with `algorithm.reward: score`."""
+    answer: str | None = None
+    """The final answer, which majority votes over episodes count; None if there is none."""
+
+
+Place = tuple[int, int]
+"""(index of the episode in its group, index of the turn in the episode)."""
+
+
+@dataclass(kw_only=True)
+class Judgement:
+    """One answer of the reward model, and what it says of turns.
+
+    A step judge's answer covers one turn, a unit test's covers the programs of all episodes of the task, a trajectory
+    judge's covers one episode. `reward` and `advantage` are filled by `algorithm.consistency`.
+    """
+
+    prompt: Prompt
+    """What the reward model read."""
+    response_ids: list[int]
+    """What it sampled, the end-of-turn token included."""
+    logprobs: list[float]
+    """The engine's, of `response_ids`, at the sampling temperature."""
+    text: str
+    """The decoded response."""
+    scores: dict[Place, int | None] = field(default_factory=dict)
+    """S for every turn that it covers: +1, -1, or None if it holds no score there."""
+    parse_error: str = ""
+    """Why the text holds no score at all; empty if it does."""
+    shared: bool = False
+    """Whether it is of all episodes of the task at once (a unit test), not of one episode."""
+    counts: bool = True
+    """False if it must not enter the step signal, though it may train: a unit test that a correct program fails."""
+    reward: float = 0.0
+    """Consistency feedback."""
+    advantage: float = 0.0
+    """Its standardised form."""
+
+
+@dataclass(kw_only=True)
+class Turn:
+    """One exchange: what the policy read, what it sampled, and what the environment answered.
+
+    `signal`, `reward` and `advantage` are filled by `algorithm.advantages`. They are None until then, and stay None if
+    the turn takes no part.
+    """
+
+    prompt: Prompt
+    """What the policy read."""
+    response_ids: list[int]
+    """What it sampled, the end-of-turn token included."""
+    logprobs: list[float]
+    """The engine's, of `response_ids`, at the sampling temperature."""
+    text: str
+    """The decoded response."""
+    action: str | None
+    """The parsed action; None if the text holds none."""
+    observation: str
+    """What the environment answered."""
+    stop_reason: str = "stop"
+    """"stop" or "length"."""
+    parse_error: str = ""
+    """Why the text holds no action."""
+    invalid: bool = False
+    """Whether the action did nothing because it was malformed or not admissible."""
+    label: int | None = None
+    """The domain's own measure of the step: +1 progress, -1 none, None unknown. Diagnostics only, never training."""
+    results: tuple[str, ...] = ()
+    """Verdicts of the domain's own checks of the action, if it makes several."""
+    images: tuple[str, ...] = ()
+    """Files of images in the observation."""
+    state: str = ""
+    """Digest of the state in which the turn began; turns of a group with equal states can be compared."""
+    policy_version: int = 0
+    """Version of the weights that sampled the response."""
+    generate_s: float = 0.0
+    """Time until the response was there [s]."""
+    env_s: float = 0.0
+    """Time until the environment had answered [s]."""
+    signal: float | None = None
+    """mean_j S_ij over the judgements that cover the turn."""
+    reward: float | None = None
+    """Integrated feedback R_i."""
     advantage: float | None = None
-
-    @property
-    def scores(self) -> list[int | None]:
-        """S_ij by every evaluation j."""
-        return self.test_scores or [e.score for e in self.evaluations]
+    """What the policy's update uses."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Trajectory:
-    """One episode. `outcome` is O: +1 where the environment says that the task was solved, else -1."""
+    """One episode."""
 
     task_id: str
     index: int
-    first_observation: str
+    """Its number in the group."""
+    first_observation: str = ""
+    """What the environment said at the start."""
     turns: list[Turn] = field(default_factory=list)
-    outcome: int = -1
+    score: Score | None = None
+    """The environment's score; None if the infrastructure broke the episode."""
     status: Status = Status.COMPLETED
+    ending: Ending = Ending.DONE
+    """Why it ended."""
     error: str = ""
+    """What broke it."""
     seconds: float = 0.0
-    retries: int = 0  # earlier plays of it that the environment broke
+    """Duration [s]."""
+    retries: int = 0
+    """How often it was played anew because the environment had broken it."""
+    reward: float | None = None
+    """The episode's reward as `algorithm.reward` names it; filled by `algorithm.advantages`."""
 
     @property
     def success(self) -> bool:
-        """True where the task was solved."""
-        return self.outcome > 0
+        """True if the task was solved."""
+        return self.score is not None and self.score.success
+
+    @property
+    def outcome(self) -> int:
+        """O: +1 if the task was solved, else -1."""
+        return 1 if self.success else -1
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Group:
-    """The k episodes of one task, and the unit tests that the reward model wrote for it where it judges by these."""
+    """The k episodes of one task, and what the reward model said of them."""
 
     task: Task
     trajectories: list[Trajectory]
-    tests: list[Evaluation] = field(default_factory=list)
+    judgements: list[Judgement] = field(default_factory=list)
 
     @property
     def valid(self) -> list[Trajectory]:
@@ -150,21 +265,32 @@ class Group:
         valid = self.valid
         return sum(t.success for t in valid) / len(valid) if valid else float("nan")
 
+    @property
+    def shared(self) -> list[Judgement]:
+        """The judgements of all episodes at once: unit tests."""
+        return [j for j in self.judgements if j.shared]
+
+    def covering(self, place: Place) -> list[Judgement]:
+        """The judgements of one turn."""
+        return [j for j in self.judgements if place in j.scores]
+
 
 @dataclass(frozen=True)
 class Sample:
-    """What the learner trains on, whatever the algorithm that made it.
+    """What the learner trains on, whatever algorithm made it. All arrays have shape [T].
 
-    All arrays have shape [T]. `weights` is the loss weight of each token: 0 for prompts, 1 for a per-token mean,
-    1/len(response) for a per-response mean; the loss is the weighted mean over a minibatch. `advantages`
-    and `logprobs` (the engine's, at the sampling temperature) count where the weight is not 0.
-    Samples with the same `key` share long prefixes and are kept together so that packing can merge these.
+    Samples with the same `key` share long prefixes; they are kept together so that packing can merge these.
     """
 
     ids: np.ndarray
+    """Token ids of prompt and response."""
     weights: np.ndarray
+    """Loss weight of each token: 0 for prompts, 1 for a per-token mean, 1/len(response) for a per-response mean. The
+    loss is the weighted mean over a minibatch."""
     advantages: np.ndarray
+    """Advantage of each token whose weight is not 0."""
     logprobs: np.ndarray
+    """The engine's logprob of each token whose weight is not 0, at the sampling temperature."""
     key: str = ""
 
     def __post_init__(self) -> None:

@@ -19,8 +19,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from transformers.utils import logging
 
-from rlanything.config.schema import Config, DatasetConfig, ExperimentConfig
-from rlanything.domains.alfworld.domain import AlfworldDomain
+from rlanything.config.schema import Config, DatasetConfig, ExperimentConfig, RolloutConfig
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import make_domain
 from rlanything.processes.guard import run_guarded
@@ -94,7 +93,7 @@ def texts(domain: Domain, numbers: dict[str, int]) -> Iterator[str]:
 
 def make_tokenizer(domain: Domain, vocab_size: int, numbers: dict[str, int]) -> PreTrainedTokenizerFast:
     """Byte-level BPE over pieces that a pattern cuts out: names, phrases, words, everything else."""
-    pattern = "|".join([*PIECES[domain.name], " ?[A-Za-z]+", "[0-9]", r"\s", r"[^A-Za-z0-9\s]"])
+    pattern = "|".join([*PIECES[domain.config.dataset.domain], " ?[A-Za-z]+", "[0-9]", r"\s", r"[^A-Za-z0-9\s]"])
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -180,7 +179,9 @@ def make_small_world(root: Path, hidden: int = 64) -> tuple[Path, Path]:
     games, model = root / "games", root / "model"
     for split, count in (("train", 24), ("eval_in_distribution", 6), ("eval_out_of_distribution", 6)):
         write_packed(games / f"{split}.jsonl.xz", generate_games(split, count, seed=3))
-    domain = AlfworldDomain(DatasetConfig(path=str(games), prompt="compact", show_actions="here"), "tiny", max_step=20)
+    dataset = DatasetConfig(path=str(games), prompt="compact", options={"show_actions": "here"})
+    rollout = RolloutConfig(max_interaction_step=20)
+    domain = make_domain(Config(experiment=ExperimentConfig(name="tiny"), dataset=dataset, rollout=rollout))
     tokenizer = make_tokenizer(domain, 1024, {"policy": 60, "reward": 20, "rewriter": 30})
     make_model(tokenizer, hidden, layers=2, seed=0).save_pretrained(root / "untrained")
     tokenizer.save_pretrained(root / "untrained")
@@ -213,8 +214,9 @@ def main() -> None:
     args = parser.parse_args()
     # Where accelerate is installed, saving a model imports DeepSpeed, which warns of a machine without accelerator.
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
-    dataset = DatasetConfig(args.domain, path=args.data, prompt="compact", show_actions=args.show_actions)
-    domain = make_domain(Config(ExperimentConfig("tiny"), dataset=dataset))
+    options = {"show_actions": args.show_actions} if args.domain == "alfworld" else {}
+    dataset = DatasetConfig(domain=args.domain, path=args.data, prompt="compact", options=options)
+    domain = make_domain(Config(experiment=ExperimentConfig(name="tiny"), dataset=dataset))
     tokenizer = make_tokenizer(domain, args.vocab, NUM_TEXT)
     model = make_model(tokenizer, args.hidden, args.layers, args.seed)
     out = Path(args.out)

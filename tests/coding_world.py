@@ -42,9 +42,10 @@ def rows() -> list[dict]:
 
 def make_coding_world(root: Path, updates: int = 130) -> tuple[Path, Path]:
     """Folders of problems (train and eval, the same) and of a model that solves some of them."""
+    from builders import config_of
     from make_tiny_models import make_model, make_tokenizer
 
-    from rlanything.config.schema import DatasetConfig, LearnerConfig, ModelConfig, SandboxConfig
+    from rlanything.config.schema import LearnerConfig, ModelConfig
     from rlanything.domains.coding.domain import CodingDomain
     from rlanything.engines.chat import Chat
     from rlanything.learner.deepspeed import Learner
@@ -54,7 +55,7 @@ def make_coding_world(root: Path, updates: int = 130) -> tuple[Path, Path]:
     problems.mkdir()
     for split in ("train", "eval"):
         (problems / f"{split}.json").write_text(json.dumps(rows()))
-    domain = CodingDomain(DatasetConfig("coding", path=str(problems), prompt="compact"), SandboxConfig())
+    domain = CodingDomain(config_of("coding", problems))
     tokenizer = make_tokenizer(domain, 512, {"policy": 50, "reward": 50})
     make_model(tokenizer, hidden=64, layers=2, seed=0).save_pretrained(root / "untrained")
     tokenizer.save_pretrained(root / "untrained")

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from rlanything.config.schema import ConfigError, DatasetConfig, EngineConfig, LearnerConfig, ModelConfig
-from rlanything.domains.base import TaskError
+from rlanything.config.schema import DatasetConfig, EngineConfig, LearnerConfig, ModelConfig
 from rlanything.engines.chat import Chat
+from rlanything.errors import ConfigError, TaskError
 from rlanything.runs.progress import Progress
 from rlanything.sft import SftConfig, encode, read_conversations, warm_start
 

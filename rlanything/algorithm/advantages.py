@@ -1,60 +1,62 @@
-"""Integrated feedback for the policy and consistency feedback for the reward model.
+"""Advantages of the policy's turns: integrated feedback, and one rule that compares it within a group.
 
-Pure numpy on plain data (paper arXiv 2602.02488, section 3; DESIGN section 1 has the definitions). Episodes
-that the infrastructure broke never enter a baseline, and an evaluation without a score is absent from the
-mean: neither can move another episode's advantage.
+Pure numpy on plain data. Episodes that the infrastructure broke never enter a baseline, and a judgement without a score
+is absent from the mean: neither can move another episode's advantage.
+
+A rule is a function `rule(groups, config, *, option=default, ...)` that sets `turn.advantage` for turns of
+`group.valid`. Its keyword-only parameters are what `algorithm.options` may set. It reads `trajectory.reward` (the
+episode's), `turn.signal` (mean step score, or None) and `turn.reward` (integrated feedback R_i, or None).
+`algorithm.advantage` names a rule of `RULES`, or `module:function` of a rule of your own.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
-from rlanything.config.schema import RewardConfig
-from rlanything.types import Evaluation, Group, Trajectory, Turn
+from rlanything.config.plugins import bind_options, load_object
+from rlanything.config.schema import AlgorithmConfig
+from rlanything.errors import ConfigError
+from rlanything.types import Group, Judgement, Trajectory, Turn
 
-ZERO_SPREAD = 1e-8  # a standard deviation below it is rounding, not a difference
+Rule = Callable[..., None]
+ZERO_SPREAD = 1e-8  # a smaller standard deviation is rounding, not a difference
 
 
 def standardise(values: Sequence[float]) -> np.ndarray:
-    """z-scores (population standard deviation); all 0 where there is one value or no spread."""
+    """z-scores with the population standard deviation, shape [n]; all 0 for a single value or without spread."""
     x = np.asarray(values, dtype=np.float64)
     if len(x) < 2 or x.std() < ZERO_SPREAD:
         return np.zeros(len(x))
     return (x - x.mean()) / x.std()
 
 
-def step_signal(turn: Turn, tests: Sequence[Evaluation], step_tests: str) -> float | None:
-    """mean_j S_ij over the evaluations that hold a score; None where none does.
+def step_signal(judgements: Iterable[Judgement], place: tuple[int, int]) -> float | None:
+    """mean_j S_ij over the judgements of one turn that hold a score.
 
-    Of unit tests those count that every correct program passes, or `all`. Where none does the signal is 0, for all
-    programs of the task alike, so that the outcome alone decides.
+    None if no judgement holds a score: the turn then takes no part. 0.0 if judgements hold one but none of them
+    counts (unit tests that a correct program fails): the outcome alone then decides, for all episodes alike.
     """
-    if not tests:
-        scores = [s for s in turn.scores if s is not None]
-        return sum(scores) / len(scores) if scores else None
-    counted = zip(turn.test_scores, tests, strict=True)
-    scores = [s for s, test in counted if s is not None and (step_tests == "all" or test.score == 1)]
-    return sum(scores) / len(scores) if scores else 0.0
+    found = list(judgements)
+    scores = [s for j in found if j.counts and (s := j.scores[place]) is not None]
+    if scores:
+        return sum(scores) / len(scores)
+    return 0.0 if any(not j.counts for j in found) else None
 
 
-def discounted_signals(turns: Sequence[Turn], discount: float) -> list[float]:
-    """sum over k >= i of discount^(k - i) mean_j S_kj for every turn i; a turn without a score adds 0."""
-    result, ahead = [], 0.0
-    for turn in reversed(turns):
-        ahead = (turn.signal or 0.0) + discount * ahead
-        result.append(ahead)
-    return result[::-1]
+def integrated_feedback(reward: float, signal: float | None, config: AlgorithmConfig) -> float | None:
+    """R_i = w_o O + lambda mean_j S_ij (arXiv 2602.02488, section 3).
 
-
-def integrated_feedback(outcome: int, signal: float | None, config: RewardConfig) -> float | None:
-    """R_i = w_o O + lambda mean_j S_ij; None (takes no part) where lambda counts and no evaluation has a score."""
+    None if lambda is not 0 and no judgement holds a score: the turn then takes no part.
+    """
     if config.step_weight == 0:
-        return config.outcome_weight * outcome
+        return config.outcome_weight * reward
     if signal is None:
         return None
-    return config.outcome_weight * outcome + config.step_weight * signal
+    return config.outcome_weight * reward + config.step_weight * signal
 
 
 def within(accuracy: float, band: Sequence[float]) -> bool:
@@ -62,158 +64,204 @@ def within(accuracy: float, band: Sequence[float]) -> bool:
     return band[0] <= accuracy <= band[1]
 
 
-def assign_policy_advantages(group: Group, config: RewardConfig) -> None:
-    """Fill `reward` and `advantage` of every turn of the group's valid episodes.
+def assign_advantages(groups: Sequence[Group], config: AlgorithmConfig) -> None:
+    """Fill `signal`, `reward` and `advantage` of every turn, and `reward` of every episode.
 
-    Advantages below 0 are multiplied by `negative_weight`: below 1, a weak policy is taught less not to try again what
-    seldom works, where the step signal calls every failed try bad.
-    Every turn of a broken episode keeps None, and so does a turn without a parsable evaluation where these count
-    (every rule but `trajectory`, whose advantage is the episode's).
+    Turns of broken episodes keep None. Advantages below 0 are multiplied by `negative_weight`: a weak policy is then
+    taught less to avoid what seldom works, while the step signal calls every failed try bad.
+
+    Raises ConfigError if `algorithm.reward` is score and the environment gave none.
     """
-    for trajectory in group.trajectories:
-        for turn in trajectory.turns:
-            turn.signal = turn.reward = turn.advantage = None
-    for trajectory in group.valid:
-        for turn in trajectory.turns:
-            turn.signal = step_signal(turn, group.tests, config.step_tests)
-            turn.reward = integrated_feedback(trajectory.outcome, turn.signal, config)
-    ADVANTAGES[config.advantage](group.valid, config)
-    for turn in (turn for t in group.valid for turn in t.turns):
+    for group in groups:
+        _assign_rewards(group, config)
+    advantage_rule(config)(groups, config)
+    for turn in (turn for g in groups for t in g.valid for turn in t.turns):
         if turn.advantage is not None and turn.advantage < 0:
             turn.advantage *= config.negative_weight
 
 
-def _step_index(trajectories: list[Trajectory], config: RewardConfig) -> None:
-    """The paper: z-score of R_i over the episodes that reached the same step index."""
-    for i in range(_longest(trajectories)):
-        turns = [t.turns[i] for t in trajectories if i < len(t.turns) and t.turns[i].reward is not None]
-        for turn, z in zip(turns, standardise([turn.reward or 0.0 for turn in turns]), strict=True):
-            turn.advantage = float(z)
+def _assign_rewards(group: Group, config: AlgorithmConfig) -> None:
+    for trajectory in group.trajectories:
+        trajectory.reward = None
+        for turn in trajectory.turns:
+            turn.signal = turn.reward = turn.advantage = None
+    by_place = defaultdict(list)
+    for judgement in group.judgements:
+        for place in judgement.scores:
+            by_place[place].append(judgement)
+    for trajectory in group.valid:
+        trajectory.reward = episode_reward(trajectory, config)
+        for i, turn in enumerate(trajectory.turns):
+            place = trajectory.index, i
+            turn.signal = step_signal(by_place[place], place)
+            turn.reward = integrated_feedback(trajectory.reward, turn.signal, config)
 
 
-def _step_index_absorbing(trajectories: list[Trajectory], config: RewardConfig) -> None:
-    """As `step_index`, but a finished episode stays in the later baselines with its final feedback.
+def episode_reward(trajectory: Trajectory, config: AlgorithmConfig) -> float:
+    """The outcome O (+1 or -1), or the environment's score with `algorithm.reward: score`. Raises ConfigError."""
+    if config.reward == "outcome":
+        return trajectory.outcome
+    if trajectory.score is None or trajectory.score.reward is None:
+        raise ConfigError(
+            f"algorithm.reward: found score, but the environment of task {trajectory.task_id} gives no reward "
+            "(Score.reward is None); expected outcome, or a domain whose environments give one"
+        )
+    return trajectory.score.reward
 
-    Without it late baselines hold failures alone, and the z-score there is the step signal alone.
+
+def advantage_rule(config: AlgorithmConfig) -> Rule:
+    """The rule that a configuration names, with its options bound. Raises ConfigError naming the key."""
+    rule: Any = RULES.get(config.advantage) or load_object("algorithm.advantage", config.advantage, RULES)
+    return bind_options("algorithm.options", rule, config.options)
+
+
+def step_index(groups: Sequence[Group], config: AlgorithmConfig) -> None:
+    """z-score of R_i over the episodes that reached the same step index (arXiv 2602.02488).
+
+    A step index that one episode alone reached has no baseline: advantage 0.
     """
-    finals = [next((t.reward for t in reversed(tr.turns) if t.reward is not None), None) for tr in trajectories]
-    for i in range(_longest(trajectories)):
-        rewards: list[float] = []
-        turns: list[Turn | None] = []
-        for trajectory, final in zip(trajectories, finals, strict=True):
-            turn = trajectory.turns[i] if i < len(trajectory.turns) else None
-            reward = turn.reward if turn is not None else final
-            if reward is not None:
-                rewards.append(reward)
-                turns.append(turn)
-        for turn, z in zip(turns, standardise(rewards), strict=True):
-            if turn is not None:
+    for trajectories in (group.valid for group in groups):
+        for i in range(_longest(trajectories)):
+            turns = [t.turns[i] for t in trajectories if i < len(t.turns)]
+            _set(turns, [turn.reward for turn in turns])
+
+
+def step_index_absorbing(groups: Sequence[Group], config: AlgorithmConfig) -> None:
+    """`step_index`, but a finished episode stays in the later baselines with its final feedback.
+
+    Successes end early, so late baselines otherwise hold failures alone, and the z-score there is the step signal's.
+    """
+    for trajectories in (group.valid for group in groups):
+        finals = [next((t.reward for t in reversed(tr.turns) if t.reward is not None), None) for tr in trajectories]
+        for i in range(_longest(trajectories)):
+            turns = [t.turns[i] if i < len(t.turns) else None for t in trajectories]
+            _set(turns, [turn.reward if turn else final for turn, final in zip(turns, finals, strict=True)])
+
+
+def separate(groups: Sequence[Group], config: AlgorithmConfig, *, step_discount: float = 0.0) -> None:
+    """Outcome and step signal, each standardised over the episodes that reached the same step index, then added with
+    their weights.
+
+    Each counts by its weight, whatever its spread. At an index that failures alone reach, the outcome's part is 0: a
+    z-score over all episodes would push down every token of their long tails, and unlikely tokens would gain by it.
+
+    `step_discount` (gamma, 0 to 1) adds later signals to a step's own: sum over k >= i of gamma^(k-i) mean_j S_kj. With
+    gamma = 0 a weak policy learns what is seldom wrong, such as to go on searching, rather than what leads on.
+    """
+    _check_range("step_discount", step_discount)
+    for trajectories in (group.valid for group in groups):
+        to_go = [discounted([turn.signal or 0.0 for turn in t.turns], step_discount) for t in trajectories]
+        for i in range(_longest(trajectories)):
+            reached = [j for j, t in enumerate(trajectories) if i < len(t.turns) and t.turns[i].reward is not None]
+            outcomes = standardise([trajectories[j].reward or 0.0 for j in reached])
+            signals = standardise([to_go[j][i] for j in reached])
+            for j, outcome, signal in zip(reached, outcomes, signals, strict=True):
+                advantage = config.outcome_weight * outcome + config.step_weight * signal
+                trajectories[j].turns[i].advantage = float(advantage)
+
+
+def trajectory(groups: Sequence[Group], config: AlgorithmConfig) -> None:
+    """z-score of the episode's reward over the group, the same for all its turns (GRPO, arXiv 2402.03300)."""
+    for group in groups:
+        for t, z in zip(group.valid, standardise([t.reward or 0.0 for t in group.valid]), strict=True):
+            for turn in t.turns:
                 turn.advantage = float(z)
 
 
-def _separate(trajectories: list[Trajectory], config: RewardConfig) -> None:
-    """Outcome and step signal each standardised over the episodes that reached the same step index, then added.
+def leave_one_out(groups: Sequence[Group], config: AlgorithmConfig) -> None:
+    """The episode's reward less the mean of the other episodes' rewards (RLOO, arXiv 2402.14740); 0 for a lone one."""
+    for group in groups:
+        rewards = [t.reward or 0.0 for t in group.valid]
+        for t, reward in zip(group.valid, rewards, strict=True):
+            others = (sum(rewards) - reward) / (len(rewards) - 1) if len(rewards) > 1 else reward
+            for turn in t.turns:
+                turn.advantage = reward - others
 
-    Each counts by its weight, whatever its spread. Where only failures are left the outcome's part is 0: standardised
-    over all episodes it would push down every token of their long tails, and unlikely tokens would gain by it.
 
-    With `step_discount` gamma the signal of a step is that of the steps after it too: sum over k >= i of
-    gamma^(k - i) mean_j S_kj. Its own alone (gamma = 0) teaches a weak policy to do what is seldom wrong, such as to go
-    on searching, rather than what leads on.
+def same_state(
+    groups: Sequence[Group], config: AlgorithmConfig, *, discount: float = 0.95, weight: float = 1.0
+) -> None:
+    """z-score of the episode's reward, plus `weight` times that of a turn's discounted return among the turns of the
+    group that began in the same state (GiGPO, arXiv 2505.10978).
+
+    A turn earns lambda times its step signal, the last one w_o times the episode's reward too; `discount` is gamma.
+    Turns whose state no other turn shares get the first part alone.
     """
-    signals_to_go = [discounted_signals(t.turns, config.step_discount) for t in trajectories]
-    for i in range(_longest(trajectories)):
-        parts = [
-            (t.outcome, signals[i], t.turns[i])
-            for t, signals in zip(trajectories, signals_to_go, strict=True)
-            if i < len(t.turns) and t.turns[i].reward is not None
-        ]
-        outcomes = standardise([outcome for outcome, _, _ in parts])
-        signals = standardise([signal for _, signal, _ in parts])
-        for (_, _, turn), outcome, signal in zip(parts, outcomes, signals, strict=True):
-            turn.advantage = float(config.outcome_weight * outcome + config.step_weight * signal)
+    _check_range("discount", discount)
+    trajectory(groups, config)
+    for group in groups:
+        for members in _by_state(group, config, discount).values():
+            for (turn, _), z in zip(members, standardise([value for _, value in members]), strict=True):
+                turn.advantage = (turn.advantage or 0.0) + weight * float(z)
 
 
-def _trajectory(trajectories: list[Trajectory], config: RewardConfig) -> None:
-    """Outcome only, one advantage for a whole episode (GRPO, arXiv 2402.03300)."""
-    for trajectory, z in zip(trajectories, standardise([t.outcome for t in trajectories]), strict=True):
-        for turn in trajectory.turns:
+def grouped_gae(groups: Sequence[Group], config: AlgorithmConfig, *, discount: float = 0.95, lam: float = 0.95) -> None:
+    """Generalised advantage estimation with values from the group's own rollouts (GAGPO, arXiv 2605.13217).
+
+    The value of a state is the mean discounted return of the group's turns that began in it, 0 after the last turn.
+    TD errors r_t + gamma V(s_t+1) - V(s_t) are summed with (gamma lambda)^k and standardised over the group's turns.
+    """
+    _check_range("discount", discount)
+    _check_range("lam", lam)
+    for group in groups:
+        states = _by_state(group, config, discount)
+        value = {state: sum(v for _, v in members) / len(members) for state, members in states.items()}
+        turns, advantages = [], []
+        for t in group.valid:
+            ahead = [*(value[turn.state] for turn in t.turns[1:]), 0.0]
+            rewards = turn_rewards(t, config)
+            errors = [r + discount * v - value[u.state] for r, v, u in zip(rewards, ahead, t.turns, strict=True)]
+            turns += t.turns
+            advantages += discounted(errors, discount * lam)
+        for turn, z in zip(turns, standardise(advantages), strict=True):
             turn.advantage = float(z)
 
 
-ADVANTAGES: dict[str, Callable[[list[Trajectory], RewardConfig], None]] = {
-    "step_index": _step_index,
-    "step_index_absorbing": _step_index_absorbing,
-    "separate": _separate,
-    "trajectory": _trajectory,
+RULES: dict[str, Rule] = {
+    rule.__name__: rule
+    for rule in (step_index, step_index_absorbing, separate, trajectory, leave_one_out, same_state, grouped_gae)
 }
+
+
+def discounted(values: Sequence[float], discount: float) -> list[float]:
+    """sum over k >= i of discount^(k-i) values[k], for every i."""
+    result, ahead = [], 0.0
+    for value in reversed(values):
+        ahead = value + discount * ahead
+        result.append(ahead)
+    return result[::-1]
+
+
+def turn_rewards(t: Trajectory, config: AlgorithmConfig) -> list[float]:
+    """What each turn earns by itself: lambda times its step signal (0 without one); the last turn also w_o times the
+    episode's reward."""
+    rewards = [config.step_weight * (turn.signal or 0.0) for turn in t.turns]
+    if rewards:
+        rewards[-1] += config.outcome_weight * (t.reward or 0.0)
+    return rewards
+
+
+def _by_state(group: Group, config: AlgorithmConfig, discount: float) -> dict[str, list[tuple[Turn, float]]]:
+    """The turns that began in each state, with their discounted returns."""
+    found: dict[str, list[tuple[Turn, float]]] = defaultdict(list)
+    for t in group.valid:
+        for turn, value in zip(t.turns, discounted(turn_rewards(t, config), discount), strict=True):
+            found[turn.state].append((turn, value))
+    return found
+
+
+def _set(turns: Sequence[Turn | None], rewards: Sequence[float | None]) -> None:
+    """Standardise the rewards that are there; `turns` may hold None for what only stands in the baseline."""
+    there = [(turn, reward) for turn, reward in zip(turns, rewards, strict=True) if reward is not None]
+    for (turn, _), z in zip(there, standardise([reward for _, reward in there]), strict=True):
+        if turn is not None:
+            turn.advantage = float(z)
 
 
 def _longest(trajectories: Iterable[Trajectory]) -> int:
     return max((len(t.turns) for t in trajectories), default=0)
 
 
-def assign_reward_advantages(group: Group, config: RewardConfig) -> None:
-    """Consistency feedback of every evaluation, z-scored over its step or over the task: R_i * S_ij (the paper), or
-    (R_i - mean R of the task) * S_ij where `consistency` is relative.
-
-    Where most episodes fail R is mostly negative, "-1" agrees with it whatever the step was like, and a baseline does
-    not help, for it is the same for both scores: the reward model ends by saying nothing else. Relative to the task's
-    mean, "-1" agrees with the worse steps and "+1" with the better ones.
-
-    Needs the rewards that `assign_policy_advantages` filled. An evaluation without a score gets the fixed
-    `unparsable_reward` instead, whatever R_i is, so that it can never reward or spoil a vote.
-    """
-    rewards = [turn.reward for t in group.valid for turn in t.turns if turn.reward is not None]
-    middle = sum(rewards) / len(rewards) if rewards and config.consistency == "relative" else 0.0
-    if group.tests:
-        _assign_test_advantages(group, config, middle)
-        return
-    pools = []
-    for trajectory in group.valid:
-        for turn in trajectory.turns:
-            for evaluation in turn.evaluations:
-                scored = evaluation.score is not None and turn.reward is not None
-                evaluation.reward = (
-                    ((turn.reward or 0.0) - middle) * (evaluation.score or 0) if scored else config.unparsable_reward
-                )
-            pools.append(turn.evaluations)
-    if config.group == "task":
-        pools = [[e for pool in pools for e in pool]]
-    for pool in pools:
-        for evaluation, z in zip(pool, standardise([e.reward for e in pool]), strict=True):
-            evaluation.advantage = float(z)
-
-
-def _assign_test_advantages(group: Group, config: RewardConfig, middle: float) -> None:
-    """The reward of every unit test, z-scored over the task's; 0 for all where no program is correct, for then nothing
-    tells a right test from a wrong one."""
-    turns = [(t.success, turn) for t in group.valid for turn in t.turns if turn.reward is not None]
-    for j, test in enumerate(group.tests):
-        passed = [(success, turn.test_scores[j], (turn.reward or 0.0) - middle) for success, turn in turns]
-        if config.consistency == "tests":
-            test.reward = reward_of_test([(success, score) for success, score, _ in passed], config.unparsable_reward)
-        else:
-            votes = [reward * score for _, score, reward in passed if score is not None]
-            test.reward = sum(votes) / len(votes) if votes else config.unparsable_reward
-    solved = any(success for success, _ in turns)
-    known = [test for test in group.tests if test.parse_error or test.score is not None]  # else the sandbox broke
-    advantages = standardise([test.reward for test in known]) if solved else np.zeros(len(known))
-    for test, z in zip(known, advantages, strict=True):
-        test.advantage = float(z)
-
-
-def reward_of_test(passed: Sequence[tuple[bool, int | None]], unparsable: float) -> float:
-    """The paper's reward of a unit test, from (whether a program is correct, +1 where it passes the test, else -1).
-
-    A test that every correct program passes earns the number of wrong programs that fail it, another loses the number
-    of wrong ones that pass it; +1 and -1 where there are no wrong ones. What is no test gets `unparsable`, or what the
-    worst test would get where that is less.
-    """
-    wrong = [score for success, score in passed if not success and score is not None]
-    right = [score for success, score in passed if success and score is not None]
-    if not right:
-        return min(unparsable, -float(max(1, sum(not success for success, _ in passed))))
-    if all(score > 0 for score in right):
-        return float(sum(score < 0 for score in wrong)) if wrong else 1.0
-    return 0.0 - sum(score > 0 for score in wrong) if wrong else -1.0
+def _check_range(option: str, value: float) -> None:
+    if not 0 <= value <= 1:
+        raise ConfigError(f"algorithm.options.{option}: found {value}, expected a number from 0 to 1")

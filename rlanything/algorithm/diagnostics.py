@@ -6,7 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from rlanything.types import Evaluation, Group
+from rlanything.algorithm.consistency import passes_correct
+from rlanything.types import Group, Judgement
 
 PASSED = "ok"  # the verdict of a check that an action passes
 
@@ -17,22 +18,23 @@ def theorem_bound(mu: float, m: int) -> float:
 
 
 def diagnostics(groups: Sequence[Group]) -> dict[str, float]:
-    """What a person wants to know of one step's rollouts; nan where nothing was there to measure.
+    """The figures of one step's rollouts; nan if there was nothing to measure.
 
-    `env_s` is how long the environment (in coding, the sandbox) took to answer an action. `rm_process_accuracy`
+    `env_s` is how long the environment (in coding, the sandbox) took to answer an action [s]. `rm_process_accuracy`
     compares scores with the domain's own step labels, which no update of the loop ever sees; `rm_process_balanced` is
-    the mean of its recalls on progress and on no progress. `failures` are the episodes that the infrastructure broke
-    for good, by kind too; `retries` those that were played anew.
+    the mean of its recalls on progress and on no progress. `failures` counts the episodes that the infrastructure broke
+    for good, also by kind; `retries` those that were played anew; `ended/*` are shares of the reasons to end.
     """
     trajectories = [t for g in groups for t in g.valid]
     broken = Counter(str(t.status) for g in groups for t in g.trajectories if t.status.is_failure)
+    endings = Counter(str(t.ending) for t in trajectories)
     turns = [(t, turn) for t in trajectories for turn in t.turns]
-    votes = [(t.outcome, turn.label, score) for t, turn in turns for score in turn.scores]
+    votes = [vote for g in groups for vote in _votes(g)]
     scored = [(o, label, s) for o, label, s in votes if s is not None]
     labelled = [(label, s) for _, label, s in scored if label is not None]
     p_plus = _mean(s > 0 for o, _, s in scored if o > 0)
     p_minus = _mean(s < 0 for o, _, s in scored if o < 0)
-    m = max((len(turn.scores) for _, turn in turns), default=0)
+    m = max((n for g in groups for n in Counter(p for j in g.judgements for p in j.scores).values()), default=0)
     recalls = [_mean(s > 0 for label, s in labelled if label > 0), _mean(s < 0 for label, s in labelled if label < 0)]
     return {
         "success_rate": _mean(t.success for t in trajectories),
@@ -41,6 +43,8 @@ def diagnostics(groups: Sequence[Group]) -> dict[str, float]:
         "invalid_action_rate": _mean(turn.invalid for _, turn in turns),
         "unparsable_action_rate": _mean(bool(turn.parse_error) for _, turn in turns),
         "truncated_rate": _mean(t.status == "truncated" for t in trajectories),
+        **{f"ended/{ending}": n / len(trajectories) for ending, n in sorted(endings.items())},
+        "mean_score": _mean(t.score.reward for t in trajectories if t.score and t.score.reward is not None),
         "env_s_mean": _mean(turn.env_s for _, turn in turns),
         "env_s_max": max((turn.env_s for _, turn in turns), default=float("nan")),
         "step_progress_rate": _mean(turn.label > 0 for _, turn in turns if turn.label is not None),
@@ -61,9 +65,15 @@ def diagnostics(groups: Sequence[Group]) -> dict[str, float]:
     }
 
 
+def _votes(group: Group) -> list[tuple[int, int | None, int | None]]:
+    """(outcome O, the domain's label of the turn, score S) of every score of the group's valid episodes."""
+    turns = {(t.index, i): (t.outcome, turn.label) for t in group.valid for i, turn in enumerate(t.turns)}
+    return [(*turns[place], s) for j in group.judgements for place, s in j.scores.items() if place in turns]
+
+
 def _check_figures(groups: Sequence[Group]) -> dict[str, float]:
-    """Where a domain makes several checks of an action: their share that is passed (of no action: none), and that of
-    each verdict."""
+    """If a domain makes several checks of an action: the share that is passed (none, without an action), and the share
+    of each verdict."""
     results = [turn.results for g in groups for t in g.valid for turn in t.turns]
     verdicts = Counter(verdict for found in results for verdict in found)
     if not verdicts:
@@ -73,28 +83,26 @@ def _check_figures(groups: Sequence[Group]) -> dict[str, float]:
 
 
 def _test_figures(groups: Sequence[Group]) -> dict[str, float]:
-    """Where the reward model writes unit tests, of those tasks that have a correct program: the share that all correct
-    programs pass, and that also fails every wrong one; what is no test at all; and of which the sandbox did not say."""
-    if not any(g.tests for g in groups):
+    """Of the unit tests of tasks that have a correct program: the share that every correct program passes, the share
+    that also fails every wrong program, the share that is no test, and the share that the sandbox could not try."""
+    tested = [g for g in groups if g.shared]
+    if not tested:
         return {}
-    solved = [g for g in groups if any(t.success for t in g.valid)]
-    mixed = [g for g in solved if not all(t.success for t in g.valid)]
+    solved = [(g, test) for g in tested if any(t.success for t in g.valid) for test in g.shared]
+    mixed = [(g, test) for g, test in solved if not all(t.success for t in g.valid)]
+    known = [(g, test) for g, test in solved if test.parse_error or passes_correct(g, test) is not None]
     return {
-        "test_accuracy": _mean(test.score == 1 for g in solved for test in g.tests if _is_known(test)),
-        "test_unknown_rate": _mean(not _is_known(test) for g in solved for test in g.tests),
-        "test_detect_rate": _mean(_detects(g, j) for g in mixed for j in range(len(g.tests))),
-        "test_unparsable_rate": _mean(bool(test.parse_error) for g in groups for test in g.tests),
+        "test_accuracy": _mean(passes_correct(g, test) is True for g, test in known),
+        "test_unknown_rate": 1.0 - len(known) / len(solved) if solved else float("nan"),
+        "test_detect_rate": _mean(_detects(g, test) for g, test in mixed),
+        "test_unparsable_rate": _mean(bool(test.parse_error) for g in tested for test in g.shared),
     }
 
 
-def _detects(group: Group, j: int) -> bool:
-    wrong = [turn.test_scores[j] for t in group.valid if not t.success for turn in t.turns]
-    return group.tests[j].score == 1 and all(score in (-1, None) for score in wrong)
-
-
-def _is_known(test: Evaluation) -> bool:
-    """Whether the sandbox tried it on a correct program, or need not."""
-    return bool(test.parse_error) or test.score is not None
+def _detects(group: Group, test: Judgement) -> bool:
+    success = {t.index: t.success for t in group.valid}
+    wrong = [s for (episode, _), s in test.scores.items() if success.get(episode) is False]
+    return passes_correct(group, test) is True and all(s in (-1, None) for s in wrong)
 
 
 def _mean(values: Iterable[float]) -> float:

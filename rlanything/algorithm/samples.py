@@ -7,27 +7,26 @@ from collections.abc import Sequence
 import numpy as np
 
 from rlanything.algorithm.advantages import within
-from rlanything.types import Group, Sample
+from rlanything.types import Group, Judgement, Sample, Turn
 
 
-def make_sample(
-    prompt: Sequence[int], response: Sequence[int], logprobs: Sequence[float], advantage: float, mean: str, key: str
-) -> Sample:
-    """One prompt and response; `mean` is "response" (all responses weigh the same) or "token"."""
-    p, r = len(prompt), len(response)
+def make_sample(exchange: Turn | Judgement, advantage: float, mean: str, key: str) -> Sample:
+    """One prompt with its response; `mean` is "response" (all responses weigh the same) or "token"."""
+    p, r = len(exchange.prompt.ids), len(exchange.response_ids)
     weights = np.zeros(p + r, np.float32)
     weights[p:] = 1.0 / r if mean == "response" else 1.0
     advantages = np.zeros(p + r, np.float32)
     advantages[p:] = advantage
     behaviour = np.zeros(p + r, np.float32)
-    behaviour[p:] = logprobs
-    return Sample(np.asarray([*prompt, *response], np.int64), weights, advantages, behaviour, key)
+    behaviour[p:] = exchange.logprobs
+    ids = np.asarray([*exchange.prompt.ids, *exchange.response_ids], np.int64)
+    return Sample(ids, weights, advantages, behaviour, key)
 
 
 def policy_samples(groups: Sequence[Group], band: Sequence[float], mean: str) -> list[Sample]:
-    """One sample a turn that has an advantage, of the groups whose accuracy lies within the band."""
+    """One sample for every turn that has an advantage, of the groups whose accuracy lies within the band."""
     return [
-        make_sample(turn.prompt_ids, turn.response_ids, turn.logprobs, turn.advantage, mean, f"{t.task_id}/{t.index}")
+        make_sample(turn, turn.advantage, mean, f"{t.task_id}/{t.index}")
         for group in groups
         if within(group.accuracy, band)
         for t in group.valid
@@ -37,21 +36,17 @@ def policy_samples(groups: Sequence[Group], band: Sequence[float], mean: str) ->
 
 
 def reward_samples(groups: Sequence[Group], band: Sequence[float], mean: str) -> list[Sample]:
-    """One sample an evaluation whose vote differs from its baseline (advantage not 0), within the band; likewise for
-    unit tests."""
-    tests = [
-        make_sample(e.prompt_ids, e.response_ids, e.logprobs, e.advantage, mean, f"{group.task.id}/tests")
+    """One sample for every judgement that differs from its baseline (advantage not 0), within the band."""
+    return [
+        make_sample(judgement, judgement.advantage, mean, _session(group, judgement))
         for group in groups
         if within(group.accuracy, band)
-        for e in group.tests
-        if e.advantage != 0.0 and e.response_ids
+        for judgement in group.judgements
+        if judgement.advantage != 0.0 and judgement.response_ids
     ]
-    return tests + [
-        make_sample(e.prompt_ids, e.response_ids, e.logprobs, e.advantage, mean, f"{t.task_id}/{t.index}")
-        for group in groups
-        if within(group.accuracy, band)
-        for t in group.valid
-        for turn in t.turns
-        for e in turn.evaluations
-        if e.advantage != 0.0 and e.response_ids
-    ]
+
+
+def _session(group: Group, judgement: Judgement) -> str:
+    """Judgements of one episode share its history, those of all episodes share the task's prompt."""
+    episode = "tests" if judgement.shared else next(iter(judgement.scores))[0]
+    return f"{group.task.id}/{episode}"

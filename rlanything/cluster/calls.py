@@ -9,7 +9,7 @@ import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayTaskError
 
 from rlanything.engines.base import EngineError
-from rlanything.runs.folder import RunError
+from rlanything.errors import RunError
 
 ACTOR_LOST = (ActorDiedError, ActorUnavailableError)
 WAIT_S = 2.0  # before an actor that restarts is called again

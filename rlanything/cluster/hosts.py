@@ -15,10 +15,12 @@ from rlanything.cluster.board import was_restarted
 from rlanything.cluster.calls import Patience, cause, unwrapped
 from rlanything.cluster.engines import ReplicatedEngine
 from rlanything.cluster.runtime import Runtime
+from rlanything.config.roles import Role
 from rlanything.config.schema import Config
 from rlanything.domains.registry import make_domain
 from rlanything.engines.base import EngineError
-from rlanything.engines.chat import Chat, ChatModel
+from rlanything.engines.chat import Chat
+from rlanything.engines.chat_model import ChatModel
 from rlanything.plan.placement import Slot
 from rlanything.rollout.collect import Batch, Collector
 from rlanything.types import Group
@@ -77,7 +79,7 @@ class HostCollector:
         slots: Sequence[Slot],
         config: Config,
         splits: Sequence[str],
-        engines: Mapping[str, ReplicatedEngine],
+        engines: Mapping[Role, ReplicatedEngine],
     ) -> None:
         self.engines = {role: engine for role, engine in engines.items() if role in ("policy", "reward")}
         self.config = config.cluster
@@ -88,7 +90,7 @@ class HostCollector:
     async def collect(self, batch: Batch, on_end: Callable[[], None]) -> list[Group]:
         """See `Collector.collect`. Episodes under way at once are shared out evenly too, over those that have tasks."""
         num = max(1, min(len(self.hosts), len(batch.tasks)))
-        rollout = replace(batch.rollout, max_concurrent=-(-batch.rollout.max_concurrent // num))
+        rollout = batch.rollout.model_copy(update={"max_concurrent": -(-batch.rollout.max_concurrent // num)})
         shares = [replace(batch, tasks=list(batch.tasks[i::num]), rollout=rollout) for i in range(num)]
         hosts = [self.hosts[(self._turn + i) % len(self.hosts)] for i in range(num)]
         self._turn += num

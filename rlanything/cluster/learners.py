@@ -20,9 +20,9 @@ from rlanything.cluster.calls import Limit, result
 from rlanything.cluster.runtime import Runtime
 from rlanything.cluster.weights import StagedWeights, stage
 from rlanything.config.schema import LearnerConfig, ModelConfig
+from rlanything.errors import RunError
 from rlanything.launch.addresses import use_interface
 from rlanything.plan.placement import Route, Slot
-from rlanything.runs.folder import RunError
 from rlanything.types import Sample
 from rlanything.weights.transfer import Meeting, Sender
 from rlanything.weights.transfer.broadcast import BroadcastMeeting

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from rlanything.config.schema import Config, EngineConfig, EnginesConfig, LearnerConfig, TrainingConfig
+from rlanything.errors import RunError
 from rlanything.processes.versions import check_versions, installed
-from rlanything.runs.folder import RunError
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from rlanything.cluster.calls import result
 from rlanything.cluster.nodes import NodeFacts, check_nodes, node_facts
 from rlanything.cluster.session import KEEP_DEVICES, Session
 from rlanything.config.schema import Config
+from rlanything.errors import RunError
 from rlanything.plan.placement import Slot
-from rlanything.runs.folder import RunError
 
 POLL_S = 1.0
 

@@ -19,10 +19,10 @@ from typing import Any
 import psutil
 import ray
 
+from rlanything.errors import RunError
 from rlanything.launch.access import fresh_token, loopback_alone
 from rlanything.processes.interrupts import raise_unheard
 from rlanything.processes.orphans import adopt_orphans
-from rlanything.runs.folder import RunError
 
 POLL_S = 1.0
 HEAD_S = 60.0  # for the head to answer: it may have been started a moment ago

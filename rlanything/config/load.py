@@ -12,7 +12,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from rlanything.config.rules import validate
-from rlanything.config.schema import Config, ConfigError
+from rlanything.config.schema import Config
+from rlanything.errors import ConfigError
 
 Schema = TypeVar("Schema")
 

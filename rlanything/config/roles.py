@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from rlanything.config.schema import Config
 
-ROLES = ("policy", "reward", "rewriter")
-LEARNERS = ("policy", "reward")
+Role = Literal["policy", "reward", "rewriter"]
+Learner = Literal["policy", "reward"]
+ROLES: tuple[Role, ...] = ("policy", "reward", "rewriter")
+LEARNERS: tuple[Learner, ...] = ("policy", "reward")
 
 
-def training_roles(config: Config) -> list[str]:
+def training_roles(config: Config) -> list[Role]:
     """The roles that a training run has engines for."""
     judged, adapts = config.reward.num_evaluation > 0, config.adaptation.enabled
-    return ["policy", *["reward"] * judged, *["rewriter"] * adapts]
+    return [role for role, used in zip(ROLES, (True, judged, adapts), strict=True) if used]
+
+
+def evaluation_roles(config: Config) -> list[Role]:
+    """The roles that an evaluation has engines for: the policy, and its judge if there is one."""
+    judged = config.evaluation.judge and config.reward.num_evaluation > 0 and bool(config.model.reward.path)
+    return ["policy", "reward"] if judged else ["policy"]
 
 
 def needs_cluster(config: Config) -> bool:

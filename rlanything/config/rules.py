@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 
 from rlanything.config.roles import LEARNERS, ROLES, needs_cluster, training_roles
-from rlanything.config.schema import Config, ConfigError
+from rlanything.config.schema import Config
+from rlanything.errors import ConfigError
 
 # {role} and {learner} stand for each of them.
 CHOICES: dict[str, tuple[object, ...]] = {
@@ -15,13 +16,9 @@ CHOICES: dict[str, tuple[object, ...]] = {
     "engine.{role}.dtype": ("auto", "bfloat16", "float32"),
     "cluster.placement": ("colocated", "split"),
     "cluster.weight_transfer": ("auto", "store", "broadcast", "ipc"),
-    "dataset.domain": ("alfworld", "coding"),
-    "dataset.backend": ("simulator", "textworld"),
     "dataset.prompt": ("full", "compact"),
-    "dataset.show_actions": ("all", "here", "none"),
     "rollout.max_staleness": (0, 1),
     "rollout.history": ("append_only", "paper"),
-    "reward.advantage": ("step_index", "step_index_absorbing", "separate", "trajectory"),
     "reward.consistency": ("feedback", "relative", "tests"),
     "reward.step_tests": ("valid_only", "all"),
     "reward.group": ("step", "task"),
@@ -77,15 +74,13 @@ NOT_NEGATIVE = (
     "experiment.eval_every",
     "experiment.num_thread",
     "dataset.num_task",
-    "dataset.num_test",
-    "dataset.float_tolerance",
     "sandbox.num_runner",
     "rollout.num_retry",
     "rollout.top_k",
     "reward.num_evaluation",
-    "reward.outcome_weight",
-    "reward.step_weight",
-    "reward.negative_weight",
+    "algorithm.outcome_weight",
+    "algorithm.step_weight",
+    "algorithm.negative_weight",
     "adaptation.max_candidate",
     "training.{learner}.warmup_update",
     "training.{learner}.weight_decay",
@@ -161,7 +156,7 @@ def validate(config: Config, learns: bool = True) -> None:
 
 
 def _check_bands(config: Config) -> None:
-    for key in ("reward.policy_band", "reward.reward_band"):
+    for key in ("algorithm.band", "reward.band"):
         band = value_of(config, key)
         if not (isinstance(band, list) and len(band) == 2 and 0 <= band[0] <= band[1] <= 1):
             raise ConfigError(f"{key}: found {band!r}, expected [low, high] with 0 <= low <= high <= 1")
@@ -194,34 +189,17 @@ def _check_sampling(config: Config, learns: bool) -> None:
 
 def _check_reward(config: Config) -> None:
     reward = config.reward
-    if reward.consistency == "tests" and config.dataset.domain != "coding":
+    if reward.num_evaluation == 0 and config.algorithm.step_weight != 0:
         raise ConfigError(
-            f"reward.consistency=tests: with dataset.domain={config.dataset.domain} the reward model judges turns, and "
-            "writes no tests; expected feedback or relative"
-        )
-    if reward.num_evaluation == 0 and reward.step_weight != 0:
-        raise ConfigError(
-            f"reward.step_weight={reward.step_weight}: needs evaluations, but reward.num_evaluation=0; "
-            "set one of them otherwise (outcome only: reward.num_evaluation=0 reward.step_weight=0)"
-        )
-    if reward.num_evaluation == 1 and config.dataset.domain == "coding":
-        raise ConfigError("reward.num_evaluation=1: a task's only test is its own baseline and never trains; use more")
-    if reward.num_evaluation == 1 and reward.group == "step":
-        raise ConfigError(
-            "reward.num_evaluation=1: with reward.group=step an evaluation is its own baseline and never trains; "
-            "use reward.group=task, or at least 2 evaluations"
-        )
-    if not (0 <= reward.step_discount <= 1 and (reward.step_discount == 0 or reward.advantage == "separate")):
-        raise ConfigError(
-            f"reward.step_discount={reward.step_discount}: expected a number from 0 to 1, and 0 unless "
-            f"reward.advantage=separate (found {reward.advantage})"
+            f"algorithm.step_weight={config.algorithm.step_weight}: needs evaluations, but reward.num_evaluation=0; "
+            "set one of them otherwise (outcome only: reward.num_evaluation=0 algorithm.step_weight=0)"
         )
 
 
 def _check_processes(config: Config) -> None:
     for role in ROLES:
         engine = getattr(config.engine, role)
-        if engine.own_process and (role == "policy" or engine.kind == "vllm"):
+        if engine.own_process and role == "policy":
             why = "acting episodes would wait for one another" if role == "policy" else "vLLM has its own processes"
             raise ConfigError(
                 f"engine.{role}.own_process=true with kind {engine.kind}: {why}; "

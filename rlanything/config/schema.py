@@ -8,18 +8,25 @@ total_step, num_trial, ...).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from omegaconf import MISSING
 
-from rlanything.errors import ClearError
+from rlanything.errors import ConfigError as ConfigError
 
 
-class ConfigError(ClearError, ValueError):
-    """A configuration that cannot run: the message names the key, what was found and what is expected."""
+class _Temp:
+    def model_copy(self, update):
+        from dataclasses import replace
+
+        return replace(self, **update)
+
+    def of(self, role):
+        return getattr(self, role)
 
 
 @dataclass
-class ExperimentConfig:
+class ExperimentConfig(_Temp):
     name: str = MISSING  # the run's folder is <output_dir>/<name>
     output_dir: str = "runs"
     seed: int = 0
@@ -36,20 +43,20 @@ class ExperimentConfig:
 
 
 @dataclass
-class ModelConfig:
+class ModelConfig(_Temp):
     path: str = MISSING  # folder or hub name of a Hugging Face model with tokenizer and chat template
     trust_remote_code: bool = False
 
 
 @dataclass
-class ModelsConfig:
+class ModelsConfig(_Temp):
     policy: ModelConfig = field(default_factory=ModelConfig)
     reward: ModelConfig = field(default_factory=ModelConfig)
     rewriter: ModelConfig = field(default_factory=ModelConfig)
 
 
 @dataclass
-class EngineConfig:
+class EngineConfig(_Temp):
     kind: str = "vllm"  # vllm | transformers (our small engine: on the CPU, whatever accelerators there are)
     dtype: str = "auto"  # bfloat16 | float32 | auto: bfloat16 where the hardware multiplies it
     max_model_len: int = 4096  # context, prompt and response together [tokens]
@@ -65,29 +72,24 @@ class EngineConfig:
 
 
 @dataclass
-class EnginesConfig:
+class EnginesConfig(_Temp):
     policy: EngineConfig = field(default_factory=EngineConfig)
     reward: EngineConfig = field(default_factory=EngineConfig)
     rewriter: EngineConfig = field(default_factory=EngineConfig)
 
 
 @dataclass
-class DatasetConfig:
+class DatasetConfig(_Temp):
     domain: str = "alfworld"  # alfworld | coding
-    backend: str = "simulator"  # ALFWorld: simulator | textworld (the real package)
-    path: str = ""  # folder of games (<split>.jsonl.xz or json_2.1.1/<split>/; "" for $ALFWORLD_DATA), or of problems
-    project: str = ""  # adapted games are written below <path>/json_2.1.1/<project>; "" for the run's name
+    options: dict[str, Any] = field(default_factory=dict)
+    path: str = ""
     train_split: str = "train"
-    num_task: int = 0  # use only so many training tasks (drawn with the seed); 0: all
-    prompt: str = "full"  # full (explains the rules, for instruct models) | compact (for tiny models)
-    show_actions: str = "all"  # ALFWorld prompts list all commands by number, those that act `here`, or none
-    skip_bad: bool = False  # coding: leave out rows that are no problems; else they are refused
-    num_test: int = 0  # coding: tests of a problem that decide whether a program is correct; 0: all
-    float_tolerance: float = 1e-6  # coding: by which expected numbers with a decimal point may be missed
+    num_task: int = 0
+    prompt: str = "full"
 
 
 @dataclass
-class SandboxConfig:
+class SandboxConfig(_Temp):
     allow_unisolated: bool = False  # execute programs even where they cannot be isolated
     num_runner: int = 0  # executions at once in each process that plays episodes; 0: two a core
     wall_factor: float = 5.0  # a program is killed after so many times its problem's processor time, and a second
@@ -97,7 +99,7 @@ class SandboxConfig:
 
 
 @dataclass
-class RolloutConfig:
+class RolloutConfig(_Temp):
     num_trial: int = 16  # tasks a step (all, where there are fewer)
     num_rollout_per_trial: int = 8  # episodes a task (k)
     max_interaction_step: int = 40  # turns an episode
@@ -116,17 +118,11 @@ class RolloutConfig:
 
 
 @dataclass
-class RewardConfig:
+class RewardConfig(_Temp):
     num_evaluation: int = 3  # evaluations a turn (m); 0: no reward model
     max_response_tokens: int = 512
     temperature: float = 1.0
-    outcome_weight: float = 1.0  # w_o
-    step_weight: float = 1.0  # lambda
-    step_discount: float = 0.0  # gamma: weight of the next step's signal in a step's own, for `separate`; 0: the paper
-    advantage: str = "step_index"  # step_index | step_index_absorbing | separate | trajectory
-    negative_weight: float = 1.0  # what advantages below 0 are multiplied by; 1: the paper
-    policy_band: list[float] = field(default_factory=lambda: [0.125, 0.875])  # accuracies that train the policy
-    reward_band: list[float] = field(default_factory=lambda: [0.2, 0.8])  # accuracies that train the RM
+    band: list[float] = field(default_factory=lambda: [0.2, 0.8])  # accuracies that train the RM
     consistency: str = "feedback"  # votes agree with R itself (feedback), or with R against the task's mean (relative);
     # coding: a unit test earns the wrong programs that it tells from the correct ones (tests: the paper)
     step_tests: str = "valid_only"  # coding: unit tests that count in R: those that correct programs pass, or all
@@ -135,7 +131,18 @@ class RewardConfig:
 
 
 @dataclass
-class AdaptationConfig:
+class AlgorithmConfig(_Temp):
+    advantage: str = "step_index"
+    options: dict[str, Any] = field(default_factory=dict)
+    reward: str = "outcome"
+    outcome_weight: float = 1.0
+    step_weight: float = 1.0
+    negative_weight: float = 1.0
+    band: list[float] = field(default_factory=lambda: [0.125, 0.875])
+
+
+@dataclass
+class AdaptationConfig(_Temp):
     enabled: bool = True
     alpha_low: float = 0.2  # a task below it gets an easier variant
     alpha_high: float = 0.8  # a task above it gets a harder variant
@@ -146,7 +153,7 @@ class AdaptationConfig:
 
 
 @dataclass
-class LearnerConfig:
+class LearnerConfig(_Temp):
     lr: float = 1e-6
     schedule: str = "constant"  # constant | linear | cosine, over all updates of the training
     warmup_update: int = 0
@@ -174,13 +181,13 @@ class LearnerConfig:
 
 
 @dataclass
-class TrainingConfig:
+class TrainingConfig(_Temp):
     policy: LearnerConfig = field(default_factory=LearnerConfig)
     reward: LearnerConfig = field(default_factory=LearnerConfig)
 
 
 @dataclass
-class EvaluationConfig:
+class EvaluationConfig(_Temp):
     splits: list[str] = field(default_factory=lambda: ["eval_in_distribution", "eval_out_of_distribution"])
     num_task: int = 128  # tasks a split; 0: all
     num_rollout: int = 1  # episodes a task
@@ -189,7 +196,7 @@ class EvaluationConfig:
 
 
 @dataclass
-class ClusterConfig:
+class ClusterConfig(_Temp):
     placement: str = (
         "colocated"  # colocated: accelerators serve, then learn | split: each (of several) does one of them
     )
@@ -205,13 +212,14 @@ class ClusterConfig:
 
 
 @dataclass
-class Config:
+class Config(_Temp):
     experiment: ExperimentConfig = field(default_factory=ExperimentConfig)
     model: ModelsConfig = field(default_factory=ModelsConfig)
     engine: EnginesConfig = field(default_factory=EnginesConfig)
     dataset: DatasetConfig = field(default_factory=DatasetConfig)
     sandbox: SandboxConfig = field(default_factory=SandboxConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
+    algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
     adaptation: AdaptationConfig = field(default_factory=AdaptationConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)

@@ -1,203 +1,233 @@
-"""The Domain protocol: all that the loop must know of a domain, and nothing that a domain must know of the loop."""
+"""What a domain gives to the loop. A domain knows nothing of the loop.
+
+A whole domain, which any importable module may hold (`dataset.domain=sums:Sums dataset.options.top=20`):
+
+    class SumEnv(Env):
+        def __init__(self, task):
+            self.answer, self.question = task.payload["answer"], task.payload["question"]
+
+        async def reset(self):
+            return Observation(self.question)
+
+        async def step(self, action):
+            right = action.strip() == self.answer
+            return Observation("right" if right else "wrong", done=True, success=right)
+
+    class Sums(Domain):
+        @dataclass
+        class Options:
+            top: int = 9
+
+        def tasks(self, split):
+            draw = random.Random(split).randint
+            pairs = [(draw(0, self.options.top), draw(0, self.options.top)) for _ in range(32)]
+            return [Task(id=f"{split}/{i}", payload={"question": f"{a} + {b} = ?", "answer": str(a + b)})
+                    for i, (a, b) in enumerate(pairs)]
+
+        def make_env(self, task):
+            return SumEnv(task)
+
+The default judge and the default rewriter serve it as they serve any domain of texts.
+"""
 
 from __future__ import annotations
 
+import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar
 
-from rlanything.errors import ClearError
-from rlanything.types import Direction, Group, Task, Trajectory
-
-Message = dict[str, str]
-"""One chat message: {"role": "system" | "user" | "assistant", "content": text}."""
-
-
-class TaskError(ClearError, ValueError):
-    """A task that cannot be used: the message names the task or file, what was found and what to do."""
+from rlanything.config.plugins import make_options
+from rlanything.config.schema import Config
+from rlanything.domains.parts import Conversation, Demonstrating, Rewriting, StepJudging, TestJudging
+from rlanything.errors import TaskError
+from rlanything.types import Message, Score, Task, system, user
 
 
 class SandboxFailure(RuntimeError):
-    """The sandbox broke while it executed a program: an accident of the infrastructure, which a retry may mend."""
-
-
-class RejectedTask(ValueError):
-    """A proposed task that fails validation. `reason` is a short word that metrics count."""
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(f"{reason}: {detail}")
-        self.reason = reason
+    """The sandbox broke while it executed a program: a fault of the infrastructure, which a retry may mend."""
 
 
 @dataclass(frozen=True)
 class Observation:
-    """What the environment answers.
-
-    `actions` are the admissible ones where the domain can list them. `invalid` marks an answer to an action
-    that did nothing because it was malformed or not admissible. `label` is +1 where the last action was
-    progress by the domain's own measure, -1 where it was not, None where the domain cannot tell. `results` are the
-    verdicts of several checks of the action, "ok" for one that it passes.
-    """
+    """What the environment answers."""
 
     text: str
-    actions: tuple[str, ...] = ()
-    done: bool = False
-    success: bool = False
-    invalid: bool = False
-    label: int | None = None
+    _: KW_ONLY
     images: tuple[str, ...] = ()
+    """Files of images, such as a screenshot."""
+    actions: tuple[str, ...] = ()
+    """Admissible actions, if the domain can list them."""
+    done: bool = False
+    """Whether the episode is over."""
+    success: bool = False
+    """Whether the task is solved now."""
+    reward: float | None = None
+    """A shaped or partial reward of the episode so far; None if there is none."""
+    invalid: bool = False
+    """Whether the last action did nothing because it was malformed or not admissible."""
+    label: int | None = None
+    """+1 if the last action was progress by the domain's own measure, -1 if not, None if the domain cannot tell."""
     results: tuple[str, ...] = ()
+    """Verdicts of several checks of the last action; "ok" for one that it passes."""
+    state: str = ""
+    """Names the state of the environment, for rules that compare turns of the same state; "" stands for the text."""
 
 
 @dataclass(frozen=True)
 class ParsedAction:
-    """`action` is None where the text holds none; `error` then says why."""
+    """`action` is None if the response holds none; `error` then says why."""
 
     action: str | None
     error: str = ""
 
 
-@dataclass
+@dataclass(frozen=True, kw_only=True)
 class Step:
-    """One entry of an episode's history, as prompts are rendered from: what the policy wrote, and the answer."""
+    """One turn of an episode's history, as prompts are rendered from it."""
 
     response: str
+    """What the policy wrote."""
     action: str | None
-    observation: Observation = field(default_factory=lambda: Observation(""))
+    observation: Observation
+    """What the environment answered."""
 
 
-@dataclass
-class Conversation:
-    """A demonstration. `trained[i]` says whether message i (an assistant's) is learned; conversations of one `key`
-    share their beginning, which packing merges."""
-
-    messages: list[Message]
-    trained: list[bool]
-    key: str = ""
-
-
-class Env(Protocol):
+class Env(ABC):
     """One episode's environment."""
 
+    @abstractmethod
     async def reset(self) -> Observation:
         """Start the episode."""
-        ...
 
+    @abstractmethod
     async def step(self, action: str | None) -> Observation:
-        """Take one action. None (unparsable output) is answered like any inadmissible action."""
-        ...
+        """Take one action. Answer None (the response held no action) like any inadmissible action."""
 
-    async def close(self) -> None:
+    async def score(self, last: Observation) -> Score:
+        """Score the episode, however it ended; `last` is the last observation.
+
+        This is asked once, unless the infrastructure broke the episode. By default it is what `last` says.
+        """
+        return Score(success=last.success, reward=last.reward)
+
+    async def close(self) -> None:  # noqa: B027 (most environments hold nothing)
         """Release what the environment holds."""
-        ...
 
 
-class Domain(Protocol):
-    """Everything that knows a domain. Implementations hold no state of an episode.
+@dataclass(frozen=True)
+class NoOptions:
+    """Options of a domain that takes none."""
 
-    A domain is a JudgedDomain, whose turns the reward model judges, or a ProgramDomain, for which it writes unit tests.
+
+class Domain(ABC):
+    """Everything that knows a domain. It holds no state of an episode.
+
+    Only `tasks` and `make_env` are abstract. `judging`, `rewriting` and `demonstrating` are parts: replace them in
+    `__init__`, after `super().__init__(config)`.
     """
 
-    name: str
-    root: Path  # the folder of its data
+    Options: ClassVar[type] = NoOptions
+    """A dataclass or pydantic model that `dataset.options` is checked against."""
+    system: ClassVar[str] = ""
+    """The text that opens every conversation with the policy."""
 
+    judging: StepJudging | TestJudging | None
+    """How the reward model judges; None if it cannot."""
+    rewriting: Rewriting | None
+    """How the rewriter makes harder and easier tasks; None if it cannot."""
+    demonstrating: Demonstrating | None
+    """What supervised warm starts learn from; None if there are no demonstrations."""
+
+    def __init__(self, config: Config) -> None:
+        """Raises ConfigError if `dataset.options` does not fit, TaskError if the data is missing."""
+        self.config = config
+        self.options: Any = make_options("dataset.options", self.Options, config.dataset.options)
+        style = config.dataset.prompt
+        self.judging, self.rewriting, self.demonstrating = StepJudging(style), Rewriting(style, self.check), None
+
+    @abstractmethod
     def tasks(self, split: str) -> list[Task]:
-        """All tasks of a split. Raises TaskError naming the folder where there is none."""
-        ...
+        """All tasks of a split, the same at every call. Raises TaskError if there is no such split."""
+
+    @abstractmethod
+    def make_env(self, task: Task) -> Env:
+        """A fresh environment for one episode of the task."""
 
     def prepare(self, splits: Sequence[str]) -> None:
-        """Read these splits and start what their episodes need: what is missing is found before models are loaded.
-        Raises TaskError."""
-        ...
+        """Read the splits and start what their episodes need, so that faults are found before models are loaded.
+
+        Raises TaskError.
+        """
+        for split in splits:
+            self.tasks(split)
+
+    def close(self) -> None:  # noqa: B027 (most domains hold nothing)
+        """Release what the domain holds in this process."""
+
+    @property
+    def root(self) -> Path | None:
+        """The folder of its data, which every node of a cluster must see; None if it has none."""
+        return Path(self.config.dataset.path) if self.config.dataset.path else None
 
     def data_files(self, split: str) -> list[Path]:
         """The files that a split's tasks are read from."""
-        ...
-
-    def make_env(self, task: Task) -> Env:
-        """A fresh environment for one episode of the task."""
-        ...
+        return []
 
     def describe(self, task: Task) -> str:
-        """The task in one sentence, for people."""
-        ...
+        """The task in one line, for people."""
+        return next((str(v) for v in task.payload.values() if isinstance(v, str) and v), task.id)
 
     def kind(self, task: Task) -> str:
-        """The task's type, by which evaluation is broken down."""
-        ...
+        """The task's type; evaluations are broken down by it."""
+        return "task"
 
     def identity(self, task: Task) -> str:
         """What no two tasks of a pool may share."""
-        ...
+        return json.dumps(task.payload, sort_keys=True)
 
-    def system_message(self) -> Message | None:
-        """What opens every policy conversation."""
-        ...
+    def check(self, task: Task) -> None:  # noqa: B027 (most domains have no check)
+        """Look at a rewritten task before it is tried. Raises RejectedTask."""
 
-    def user_message(self, task: Task, first: Observation, steps: Sequence[Step], history: str) -> Message:
-        """The user message before the next turn. `history` is "append_only" (only what is new since the last
-        turn) or "paper" (task, past steps and current observation rendered anew)."""
-        ...
+    def tools(self) -> list[dict[str, Any]]:
+        """Schemas of tools for the chat template."""
+        return []
+
+    def opening(self, task: Task, first: Observation) -> list[Message]:
+        """The messages before the first turn: `system`, and what the environment said."""
+        return [*([system(self.system)] if self.system else []), user(first.text, first.images)]
+
+    def answer(self, observation: Observation) -> list[Message]:
+        """The messages after a turn: what the environment answered."""
+        return [user(observation.text, observation.images)]
+
+    def retold(self, task: Task, first: Observation, steps: Sequence[Step]) -> list[Message]:
+        """The messages before a turn with `rollout.history: paper`: task, past steps and the present, rendered anew."""
+        *head, said = self.opening(task, first)
+        past = "".join(f"\n> {s.action or '(no action)'}\n{s.observation.text}" for s in steps)
+        return [*head, user(f"{text_of(said)}{past}", steps[-1].observation.images if steps else first.images)]
 
     def parse_action(self, text: str, observation: Observation) -> ParsedAction:
-        """The action in a response."""
-        ...
-
-    def rewrite_messages(self, task: Task, direction: Direction, accuracy: float, critic: str) -> list[Message]:
-        """What the rewriter reads to propose a harder or easier variant of the task."""
-        ...
-
-    def parse_task(self, text: str, task: Task, direction: Direction, task_id: str) -> Task:
-        """The proposed variant, validated. Raises RejectedTask."""
-        ...
+        """The action in a response; by default the whole response."""
+        action = text.strip()
+        return ParsedAction(action) if action else ParsedAction(None, "an empty response")
 
     def demonstrations(self, role: str, split: str, seed: int) -> Iterator[Conversation]:
-        """An endless stream of demonstrations for a role (policy, reward, rewriter) on a split's tasks."""
-        ...
+        """An endless stream of demonstrations for a role on a split's tasks. Raises TaskError if there are none."""
+        if self.demonstrating is None:
+            raise TaskError(
+                f"{type(self).__name__} has no demonstrations; give conversations of your own (data=FILE.jsonl)"
+            )
+        return self.demonstrating.conversations(role, split, seed)
 
-    def settle_task(self, task: Task, accepted: bool) -> None:
-        """Called once a candidate was accepted or dropped (ALFWorld moves its game from temp_train to syn_train)."""
-        ...
-
-    def close(self) -> None:
-        """Release what the domain holds in this process."""
-        ...
-
-
-@runtime_checkable
-class JudgedDomain(Domain, Protocol):
-    """A domain whose steps the reward model judges one by one."""
-
-    def judge_messages(self, task: Task, trajectory: Trajectory, i: int) -> list[Message]:
-        """What the reward model reads to judge turn i; the shared history comes first."""
-        ...
-
-    def parse_score(self, text: str) -> tuple[int | None, str]:
-        """(+1 or -1, "") or (None, why there is no score)."""
-        ...
+    def typed_action(self, text: str, observation: Observation) -> str:
+        """The action that a person means who types `text` in `rlanything play`."""
+        return text
 
 
-@runtime_checkable
-class ProgramDomain(Domain, Protocol):
-    """A domain whose actions are programs, for which the reward model writes unit tests."""
-
-    def test_messages(self, task: Task) -> list[Message]:
-        """What the reward model reads to write one unit test of the task."""
-        ...
-
-    def parse_test(self, text: str, task: Task) -> tuple[Any, str]:
-        """(a test as `passes` takes it, "") or (None, why there is none)."""
-        ...
-
-    async def passes(self, task: Task, action: str, test: Any) -> int | None:
-        """+1 where the program passes the test, -1 where not, None where the sandbox broke."""
-        ...
-
-    def reference(self, task: Task) -> str | None:
-        """A program that is known to be right, where the data has one: warm starts measure tests by it."""
-        ...
-
-    def critic(self, group: Group) -> str:
-        """What the tests say of the task's programs, for the rewriter."""
-        ...
+def text_of(message: Message) -> str:
+    """The text of a message, its parts joined."""
+    content = message["content"]
+    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)

@@ -44,7 +44,7 @@ def make_engine(
             ) from error
         kind = AsyncVLLM if alone else InProcessVLLM
         return kind(model.path, config, log_path, model.trust_remote_code, seed, sleeps)
-    from rlanything.engines.transformers import TransformersEngine
+    from rlanything.engines.small.engine import TransformersEngine
 
     return TransformersEngine(model.path, config, log_path, trust_remote_code=model.trust_remote_code, seed=seed)
 

@@ -5,6 +5,7 @@ An engine knows neither tasks nor rewards. Policy, reward model and rewriter are
 
 from __future__ import annotations
 
+import hashlib
 import resource
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -28,6 +29,12 @@ class SamplingParams:
     stop_token_ids: tuple[int, ...] = ()
     seed: int | None = None
     session: str = ""
+
+
+def request_seed(*parts: object) -> int:
+    """A seed that depends on what a request is for, not on when it is made: a resumed run samples the same."""
+    digest = hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=7).digest()
+    return int.from_bytes(digest, "big")
 
 
 @dataclass

@@ -6,21 +6,15 @@ the ids that a template puts after an assistant turn, so that an episode is one 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from transformers import AutoTokenizer
-from transformers.utils import logging
 
-from rlanything.config.schema import EngineConfig, ModelConfig
-from rlanything.domains.base import Message
-from rlanything.engines import make_engine
-from rlanything.engines.base import Completion, Engine, SamplingParams
-from rlanything.engines.process import ProcessEngine
+from rlanything.config.schema import ModelConfig
 from rlanything.errors import ClearError
+from rlanything.types import Message, Prompt
 
 MAX_PIECES = 1024  # encoded follow-ups kept: a room gives the same answers again and again
 _MARK = "\u2063assistant-response\u2063"  # stands for a response while the template is taken apart
@@ -54,21 +48,28 @@ class Chat:
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
         return ids
 
-    def prompt(self, messages: Sequence[Message]) -> list[int]:
+    def prompt(self, messages: Sequence[Message], tools: Sequence[Any] = ()) -> Prompt:
         """Ids of a conversation up to where the assistant is to speak."""
-        return self.encode(self._render(messages))
+        return Prompt(ids=self.encode(self._render(messages)))
 
-    def follow_up(self, message: Message) -> list[int]:
+    @property
+    def stop_ids(self) -> tuple[int, ...]:
+        return (self.eos_id,)
+
+    def response_ids(self, text: str) -> list[int]:
+        return [*self.encode(text), self.eos_id]
+
+    def follow_up(self, messages: Sequence[Message], tools: Sequence[Any] = ()) -> Prompt:
         """Ids between a response, which ends with the eos token, and the next: the user message, and the head of the
         next assistant turn."""
-        text = self._render([{"role": "user", "content": "."}, {"role": "assistant", "content": _MARK}, message])
+        text = self._render([{"role": "user", "content": "."}, {"role": "assistant", "content": _MARK}, *messages])
         tail = text.partition(_MARK)[2]
         eos = self.tokenizer.eos_token
         if not tail.startswith(eos):
             raise ChatError(
                 f"the chat template does not end an assistant turn with the eos token {eos!r}, but with {tail[:20]!r}"
             )
-        return self._piece(tail[len(eos) :])
+        return Prompt(ids=self._piece(tail[len(eos) :]))
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of a response, without special tokens."""
@@ -78,34 +79,3 @@ class Chat:
     def _render(self, messages: Sequence[Message]) -> str:
         text: str = self.tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
         return text
-
-
-@dataclass(frozen=True)
-class ChatModel:
-    """An engine with its model's chat template: the policy, the reward model or the rewriter."""
-
-    engine: Engine
-    chat: Chat
-
-    async def ask(
-        self, messages: Sequence[Message], sampling: SamplingParams, n: int = 1
-    ) -> tuple[list[int], list[Completion]]:
-        """`n` answers to a conversation: (the prompt's ids, completions). Raises as `Engine.generate` does.
-
-        An engine in a process of its own makes the prompt there: to encode thousands of transcripts takes long.
-        """
-        if isinstance(self.engine, ProcessEngine):
-            return await self.engine.ask(messages, sampling, n)
-        prompt = self.chat.prompt(messages)
-        return prompt, await self.engine.generate(prompt, sampling, n)
-
-
-def prompt_encoder(model: ModelConfig) -> Callable[[Sequence[Message]], list[int]]:
-    """`Chat.prompt` of a model, for an engine in a process of its own."""
-    return Chat(model).prompt
-
-
-def start_chat_model(model: ModelConfig, config: EngineConfig, seed: int, log_path: Path) -> ChatModel:
-    """A model ready to be asked. Raises EngineError or ChatError naming what it lacks."""
-    logging.disable_progress_bar()  # transformers' own, for loading and saving, many times a run
-    return ChatModel(make_engine(model, config, seed, log_path, prompt_encoder), Chat(model))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from rlanything.engines.base import EngineError, PromptTooLong, SamplingParams
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def response_limit(
@@ -29,3 +33,11 @@ def response_limit(
 def token_ids(value: int | list[int] | None) -> set[int]:
     """Of a model configuration's `eos_token_id`, which may be one, several or none."""
     return set() if value is None else {value} if isinstance(value, int) else set(value)
+
+
+def mix(x: np.ndarray) -> np.ndarray:
+    """splitmix64's output function: a well-mixed bijection of uint64 [N]."""
+    x = x + _GOLDEN
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from rlanything.config.schema import Config, ConfigError
+from rlanything.config.schema import Config
 from rlanything.domains.registry import make_domain
-from rlanything.evaluation.figures import evaluation_tasks, play, summarise
+from rlanything.errors import ConfigError, RunError
+from rlanything.evaluation.figures import summarise
+from rlanything.evaluation.play import evaluation_tasks, play
+from rlanything.plan.plan import Plan, make_plan
 from rlanything.plan.show import print_devices
-from rlanything.runs.folder import RunError, RunFolder
+from rlanything.run import Run, use_devices
+from rlanything.runs.folder import RunFolder
 from rlanything.runs.metrics import Metrics, drop_after
 from rlanything.runs.progress import Bar, Progress
 from rlanything.runs.store import read_groups, write_groups
-from rlanything.serving import Serving, start_cluster, use_devices
 from rlanything.types import Group, Task
 
 # Of the episodes that are under way: a part is saved when all of its own have ended, and the next one begins.
@@ -35,10 +38,11 @@ def benchmark(config: Config) -> None:
     progress = Progress()
     if not config.evaluation.splits:
         raise ConfigError("evaluation.splits is empty: there is nothing to measure; name splits of the data set")
+    plan = make_plan(config, learns=False)
     if config.dry_run:
-        _print_plan(config, progress)
+        _print_plan(plan, progress)
         return
-    use_devices(config, _roles(config))
+    use_devices(config)
     folder = RunFolder(config)
     if folder.rollouts(1).parent.exists():
         raise RunError(
@@ -46,13 +50,14 @@ def benchmark(config: Config) -> None:
         )
     with closing(folder):
         folder.open(config)
-        _run(config, folder, progress)
+        _run(plan, folder, progress)
 
 
-def _print_plan(config: Config, progress: Progress) -> None:
+def _print_plan(plan: Plan, progress: Progress) -> None:
+    config = plan.config
     progress.line(OmegaConf.to_yaml(OmegaConf.structured(config)).rstrip())
     if config.experiment.num_device:  # a CPU's memory is not planned, and a model need not tell its size
-        print_devices(config, _roles(config), progress, learns=False)
+        print_devices(plan, progress)
     domain, evaluation = make_domain(config), config.evaluation
     for split in evaluation.splits:
         tasks = evaluation_tasks(domain, split, evaluation.num_task, config.experiment.seed)
@@ -63,26 +68,15 @@ def _print_plan(config: Config, progress: Progress) -> None:
     progress.line("nothing was started")
 
 
-def _roles(config: Config) -> list[str]:
-    judged = config.evaluation.judge and config.reward.num_evaluation > 0 and bool(config.model.reward.path)
-    return ["policy", *["reward"] * judged]
-
-
-def _run(config: Config, folder: RunFolder, progress: Progress) -> None:
+def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:
+    config = plan.config
     drop_after(folder.metrics, -1)  # of a call that had finished: its episodes are read, its figures computed anew
     rows: list[dict[str, str]] = []
-    with ExitStack() as stack:
-        metrics = stack.enter_context(closing(Metrics(folder.metrics, config)))
-        roles = _roles(config)
-        cluster = start_cluster(config, folder, roles, learns=False)
-        if cluster:
-            stack.enter_context(closing(cluster))
-        serving = stack.enter_context(closing(Serving(config, folder, roles, config.evaluation.splits, cluster)))
-        domain = serving.domain
+    with closing(Metrics(folder.metrics, config)) as metrics, closing(Run(plan, folder)) as run:
         for split in config.evaluation.splits:
-            groups = evaluate_split(split, serving, folder, progress)
-            write_groups(folder.evaluation(0, split), groups, domain.describe, domain.kind)
-            figures = summarise(groups, domain)
+            groups = evaluate_split(split, run, folder, progress)
+            write_groups(folder.evaluation(0, split), groups, run.domain.describe, run.domain.kind)
+            figures = summarise(groups, run.domain.kind)
             metrics.write(0, "eval", {"split": split, **figures})
             rows += table_rows(split, figures)
     header = list(dict.fromkeys(name for row in rows for name in row))
@@ -90,10 +84,10 @@ def _run(config: Config, folder: RunFolder, progress: Progress) -> None:
     progress.line(f"episodes: {folder.path / 'evaluations'}")
 
 
-def evaluate_split(split: str, serving: Serving, folder: RunFolder, progress: Progress) -> list[Group]:
+def evaluate_split(split: str, run: Run, folder: RunFolder, progress: Progress) -> list[Group]:
     """All groups of a split; those of an earlier, unfinished call are read and not played again."""
-    config = serving.config
-    tasks = evaluation_tasks(serving.domain, split, config.evaluation.num_task, config.experiment.seed)
+    config = run.config
+    tasks = evaluation_tasks(run.domain, split, config.evaluation.num_task, config.experiment.seed)
     groups = read_parts(folder.path, split, tasks)
     missing = [task for task in tasks if task.id not in groups]
     num = config.evaluation.num_rollout
@@ -102,9 +96,9 @@ def evaluate_split(split: str, serving: Serving, folder: RunFolder, progress: Pr
 
     async def play_part(part: list[Task], bar: Bar) -> None:
         async with at_once:
-            played = await play(part, serving.collect, config, judged=True, on_end=bar.advance)
+            played = await play(part, run.collect, config, judged=True, on_end=bar.advance)
         path = part_path(folder.path, split, tasks.index(part[0]))
-        write_groups(path, played, serving.domain.describe, serving.domain.kind)
+        write_groups(path, played, run.domain.describe, run.domain.kind)
         groups.update((group.task.id, group) for group in played)
 
     async def play_all(bar: Bar) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
-from rlanything.config.roles import LEARNERS
-from rlanything.config.schema import Config, ConfigError, EngineConfig, LearnerConfig, ModelConfig
+from rlanything.config.roles import LEARNERS, Role
+from rlanything.config.schema import Config, EngineConfig, LearnerConfig, ModelConfig
+from rlanything.errors import ConfigError
 from rlanything.plan.placement import Placement, route
 from rlanything.weights.precision import resolve_dtype
 
@@ -99,7 +101,7 @@ def learner_bytes(parameters: float, config: LearnerConfig, world: int, on_accel
 
 
 def device_gib(
-    config: Config, sizes: dict[str, ModelSize], placement: Placement
+    config: Config, sizes: Mapping[Role, ModelSize], placement: Placement
 ) -> dict[tuple[int, int], dict[str, float]]:
     """GiB that each process takes of each accelerator (node, index): a vLLM engine its share, the small engine, which
     computes on the CPU, nothing, a learner its weights and what belongs to these, activations aside. An engine's

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlanything.config.schema import Config, ConfigError
+from rlanything.config.schema import Config
+from rlanything.errors import ConfigError
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from rlanything.config.roles import LEARNERS, needs_cluster, training_roles
-from rlanything.config.schema import Config
-from rlanything.domains.base import TaskError
+from rlanything.config.roles import Role
 from rlanything.domains.registry import make_domain
 from rlanything.engines import check_model
+from rlanything.errors import TaskError
+from rlanything.plan.checks import check_domain
 from rlanything.plan.memory import (
     GIB,
     ModelSize,
@@ -22,28 +21,35 @@ from rlanything.plan.memory import (
     model_size,
     weights_gib,
 )
-from rlanything.plan.placement import Placement, place, route, where
+from rlanything.plan.placement import where
+from rlanything.plan.plan import Plan
 from rlanything.runs.progress import Progress
 
 
-def print_plan(config: Config, progress: Progress) -> None:
-    """Print everything of a training run, start nothing. Raises ConfigError where the plan cannot fit."""
+def print_plan(plan: Plan, progress: Progress) -> None:
+    """Print everything of a training run, start nothing. Raises ConfigError if the plan cannot fit."""
+    config = plan.config
     progress.line(OmegaConf.to_yaml(OmegaConf.structured(config)).rstrip())
-    print_devices(config, training_roles(config), progress)
+    print_devices(plan, progress)
     rollout, reward = config.rollout, config.reward
     episodes = rollout.num_trial * rollout.num_rollout_per_trial
     turns = episodes * rollout.max_interaction_step
-    judged = rollout.num_trial if config.dataset.domain == "coding" else turns  # tests are written for a whole task
-    progress.line(
+    line = (
         f"a step: {rollout.num_trial} tasks (and up to {config.adaptation.max_candidate} candidates) x "
         f"{rollout.num_rollout_per_trial} episodes = {episodes} episodes, at most {turns} turns, "
-        f"{judged * reward.num_evaluation} evaluations, {turns * rollout.max_response_tokens / 1e6:.2f} M policy tokens"
+        f"{turns * rollout.max_response_tokens / 1e6:.2f} M policy tokens"
     )
     try:
+        domain = make_domain(config)
+        check_domain(config, domain)
+        if domain.judging and reward.num_evaluation:
+            judged = rollout.num_trial if domain.judging.covers == "task" else turns
+            line += f", {judged * reward.num_evaluation} judgements"
+        progress.line(line)
         split, limit = config.dataset.train_split, config.dataset.num_task
-        num = len(make_domain(config).tasks(split))
+        num = len(domain.tasks(split))
         progress.line(f"{split}: {num} tasks" + (f", {min(num, limit)} of them drawn" if limit else ""))
-    except TaskError as error:  # the data may lie elsewhere than the plan is made
+    except TaskError as error:  # the plan may be made where the data is not
         progress.line(f"the run would stop here: {error}")
     updates = config.training.policy.num_update * config.training.policy.num_epoch
     progress.line(
@@ -52,15 +58,15 @@ def print_plan(config: Config, progress: Progress) -> None:
     )
 
 
-def print_devices(config: Config, roles: Sequence[str], progress: Progress, learns: bool = True) -> None:
-    """Which models have which devices, and what these must hold. Raises ConfigError where that cannot fit."""
+def print_devices(plan: Plan, progress: Progress) -> None:
+    """Which models have which devices, and what these must hold. Raises ConfigError if that cannot fit."""
+    config, placement = plan.config, plan.placement
     experiment, on_accelerators = config.experiment, config.experiment.num_device > 0
-    sizes = {role: model_size(getattr(config.model, role)) for role in roles}
-    for role in roles:
-        if Path(getattr(config.model, role).path).is_dir():  # a model of the hub is looked at when the run starts
-            check_model(getattr(config.model, role), getattr(config.engine, role))
-    placement = place(config, roles, learns)
-    rows = [_row(config, role, size, placement) for role, size in sizes.items()]
+    sizes = {role: model_size(config.model.of(role)) for role in plan.roles}
+    for role in plan.roles:
+        if Path(config.model.of(role).path).is_dir():  # a hub model is looked at when the run starts
+            check_model(config.model.of(role), config.engine.of(role))
+    rows = [_row(plan, role, size) for role, size in sizes.items()]
     total = experiment.num_node * experiment.num_device
     on = f"{total} accelerators, {config.cluster.placement}" if on_accelerators else "the CPU"
     header = [name for name in rows[0] if any(row[name] for row in rows)]
@@ -70,16 +76,17 @@ def print_devices(config: Config, roles: Sequence[str], progress: Progress, lear
         [[row[name] for name in header] for row in rows],
     )
     for what, slots in (("learner ranks", placement.learners), ("environment hosts", placement.hosts)):
-        if slots and needs_cluster(config):
+        if slots and plan.needs_cluster:
             on_devices = experiment.num_device if slots[0].devices else 0
             progress.line(f"{what}: {len(slots)}, on {where(slots, on_devices)}")
     if on_accelerators:
         progress.line(check_memory(config, device_gib(config, sizes, placement)))
 
 
-def _row(config: Config, role: str, size: ModelSize, placement: Placement) -> dict[str, str]:
+def _row(plan: Plan, role: Role, size: ModelSize) -> dict[str, str]:
     """A role's cells by their column."""
-    engine, num_device = getattr(config.engine, role), config.experiment.num_device
+    config, placement = plan.config, plan.placement
+    engine, num_device = config.engine.of(role), config.experiment.num_device
     on_accelerators = num_device > 0
     if on_accelerators and engine.kind == "vllm":
         share, weights = engine_gib(config, role, size)
@@ -87,7 +94,7 @@ def _row(config: Config, role: str, size: ModelSize, placement: Placement) -> di
     else:
         weights = weights_gib(engine, size, on_accelerator=False)
         cache = engine.kv_cache_gb if engine.kind == "vllm" else 0.0
-    several = needs_cluster(config)
+    several = plan.needs_cluster
     row = {
         "role": role,
         "parameters": f"{size.parameters / 1e9:.3g} B ({size.source})",
@@ -98,8 +105,8 @@ def _row(config: Config, role: str, size: ModelSize, placement: Placement) -> di
         "learner": "",
         "new weights by": "",
     }
-    if placement.learners and role in LEARNERS:
-        bytes = learner_bytes(size.parameters, getattr(config.training, role), len(placement.learners), on_accelerators)
+    if role in plan.learners:
+        bytes = learner_bytes(size.parameters, config.training.of(role), len(placement.learners), on_accelerators)
         row["learner"] = f"{bytes / GIB:.2f}"
-        row["new weights by"] = route(config, placement, role).how if several else ""
+        row["new weights by"] = plan.routes[role].how if several else ""
     return row

@@ -1,95 +1,169 @@
-"""The reward model at work: m evaluations of every finished turn, while other episodes still act."""
+"""The reward model at work, while other episodes still act: step judgements, or unit tests for every program."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
+from typing import Any
 
+from rlanything.algorithm.consistency import passes_correct
 from rlanything.config.schema import RewardConfig
-from rlanything.domains.base import JudgedDomain
-from rlanything.engines.base import PromptTooLong, SamplingParams
-from rlanything.engines.chat import ChatModel
-from rlanything.rollout.episode import request_seed
-from rlanything.types import Evaluation, Group, Status, Task, Trajectory
-
-MAX_REMARKS = 3  # remarks of each kind in a critic summary: the commonest say enough
+from rlanything.domains.parts import StepJudging, TestJudging
+from rlanything.engines.base import PromptTooLong, request_seed
+from rlanything.engines.chat_model import ChatModel, Reply
+from rlanything.types import Ending, Group, Judgement, Prompt, Status, Task, Trajectory, Turn
 
 
 class Judge:
-    """Evaluates turns as they finish. `finish` waits for all that were handed in.
+    """Fills `Group.judgements` of every group of a batch. This base class judges nothing."""
 
-    An episode with a turn that does not fit the reward model's context is a failure where judging is `required`; else
-    such turns stay without an evaluation.
+    def start(self, task: Task) -> None:
+        """The task's episodes begin; returns at once."""
+
+    def on_turn(self, task: Task, trajectory: Trajectory, i: int) -> None:
+        """Turn i is over; returns at once."""
+
+    async def finish(self, group: Group) -> None:
+        """The task's episodes are over: wait for all that is said of them. Raises EngineError."""
+
+
+def make_judge(
+    model: ChatModel | None, judging: StepJudging | TestJudging | None, config: RewardConfig, seed: str, required: bool
+) -> Judge:
+    """The judge for a domain's kind of judging. `required`: see `StepJudge`."""
+    match (model, judging):
+        case (ChatModel(), StepJudging()) if config.num_evaluation:
+            return StepJudge(model, judging, config, seed, required)
+        case (ChatModel(), TestJudging()) if config.num_evaluation:
+            return TestJudge(model, judging, config, seed)
+    return Judge()
+
+
+class StepJudge(Judge):
+    """m judgements of every finished turn.
+
+    If judgements are `required`, an episode with a turn that does not fit the reward model's context is a failure; else
+    that turn stays without a judgement.
     """
 
     def __init__(
-        self, model: ChatModel, domain: JudgedDomain, config: RewardConfig, seed: str, required: bool = True
+        self, model: ChatModel, judging: StepJudging, config: RewardConfig, seed: str, required: bool = True
     ) -> None:
-        self.model, self.domain, self.config, self.seed, self.required = model, domain, config, seed, required
-        self._pending: set[asyncio.Task[None]] = set()
-        self._unjudged: list[tuple[Trajectory, str]] = []
+        self.model, self.judging, self.config, self.seed, self.required = model, judging, config, seed, required
+        self._pending: dict[str, list[tuple[Trajectory, asyncio.Task[list[Judgement]]]]] = defaultdict(list)
 
     def on_turn(self, task: Task, trajectory: Trajectory, i: int) -> None:
-        """Start the evaluations of turn i; returns at once."""
-        if self.config.num_evaluation:
-            pending = asyncio.get_running_loop().create_task(self._evaluate(task, trajectory, i))
-            self._pending.add(pending)
+        """Start the judgements of turn i."""
+        started = asyncio.get_running_loop().create_task(self._judge(task, trajectory, i))
+        self._pending[task.id].append((trajectory, started))
 
-    async def finish(self) -> None:
-        """Wait for every evaluation; an engine fault is raised here."""
-        try:
-            while self._pending:
-                done, _ = await asyncio.wait(self._pending, return_when=asyncio.FIRST_EXCEPTION)
-                for task in done:
-                    self._pending.discard(task)
-                    task.result()
-        finally:
-            for task in self._pending:
-                task.cancel()
-        # Only now: an episode that was still under way would have overwritten it when it ended.
-        for trajectory, error in self._unjudged if self.required else ():
-            trajectory.status, trajectory.error = Status.JUDGE_ERROR, error
+    async def finish(self, group: Group) -> None:
+        """Attempts that the environment broke were judged too, but are no longer in the group."""
+        pending = self._pending.pop(group.task.id, [])
+        await _all(started for _, started in pending)
+        kept = {id(t) for t in group.trajectories}
+        for trajectory, started in pending:
+            if id(trajectory) not in kept:
+                continue
+            try:
+                group.judgements += started.result()
+            except PromptTooLong as error:
+                if self.required:
+                    trajectory.status, trajectory.error = Status.JUDGE_ERROR, str(error)
+                    trajectory.ending = Ending.BROKEN
+        group.judgements.sort(key=lambda j: next(iter(j.scores)))
 
-    async def _evaluate(self, task: Task, trajectory: Trajectory, i: int) -> None:
-        chat, config = self.model.chat, self.config
-        messages = self.domain.judge_messages(task, trajectory, i)
+    async def _judge(self, task: Task, trajectory: Trajectory, i: int) -> list[Judgement]:
         session = f"{self.seed}/{task.id}/{trajectory.index}"
-        sampling = SamplingParams(
-            config.temperature,
-            config.max_response_tokens,
-            stop_token_ids=(chat.eos_id,),
+        prompt, replies = await self.model.ask(
+            self.judging.messages(task, trajectory, i),
+            num=self.config.num_evaluation,
+            temperature=self.config.temperature,
+            max_tokens=self.config.max_response_tokens,
             seed=request_seed(session, i, "judge"),
             session=session,
         )
+        found = []
+        for reply in replies:
+            score, problem = self.judging.parse(reply.text)
+            judgement = _judgement(prompt, reply, problem)
+            judgement.scores[trajectory.index, i] = score
+            found.append(judgement)
+        return found
+
+
+class TestJudge(Judge):
+    """m unit tests of every task, written while its programs are written; each is then tried on every program."""
+
+    __test__ = False  # for pytest
+
+    def __init__(self, model: ChatModel, judging: TestJudging, config: RewardConfig, seed: str) -> None:
+        self.model, self.judging, self.config, self.seed = model, judging, config, seed
+        self._writing: dict[str, asyncio.Task[list[tuple[Judgement, Any]]]] = {}
+
+    def start(self, task: Task) -> None:
+        """Begin to write the tests."""
+        self._writing[task.id] = asyncio.get_running_loop().create_task(self._write(task))
+
+    async def finish(self, group: Group) -> None:
+        """Try every test on every program, and decide which tests count."""
+        writing = self._writing.pop(group.task.id)
+        await _all([writing])
         try:
-            prompt, completions = await self.model.ask(messages, sampling, config.num_evaluation)
-        except PromptTooLong as error:
-            self._unjudged.append((trajectory, str(error)))
+            tests = writing.result()
+        except PromptTooLong:  # the task does not fit the reward model's context: there are no tests
             return
-        for completion in completions:
-            text = chat.decode(completion.token_ids)
-            score, problem = self.domain.parse_score(text)
-            trajectory.turns[i].evaluations.append(
-                Evaluation(prompt, completion.token_ids, completion.logprobs, text, score, problem)
-            )
+        turns = [((t.index, i), turn) for t in group.valid for i, turn in enumerate(t.turns)]
+        tried = [self._try(group.task, turn, test) for _, turn in turns for _, test in tests]
+        scores = iter(await asyncio.gather(*tried))
+        for place, _ in turns:
+            for judgement, _ in tests:
+                judgement.scores[place] = next(scores)
+        for judgement, test in tests:
+            every = self.config.step_tests == "all" or passes_correct(group, judgement) is True
+            judgement.counts = test is not None and every
+        group.judgements = [judgement for judgement, _ in tests]
+
+    async def _write(self, task: Task) -> list[tuple[Judgement, Any]]:
+        session = f"{self.seed}/{task.id}/tests"
+        prompt, replies = await self.model.ask(
+            self.judging.messages(task),
+            num=self.config.num_evaluation,
+            temperature=self.config.temperature,
+            max_tokens=self.config.max_response_tokens,
+            seed=request_seed(session),
+            session=session,
+        )
+        tests = []
+        for reply in replies:
+            test, problem = self.judging.parse(reply.text, task)
+            judgement = _judgement(prompt, reply, problem)
+            judgement.shared = True
+            tests.append((judgement, test))
+        return tests
+
+    async def _try(self, task: Task, turn: Turn, test: Any) -> int | None:
+        if test is None:
+            return None
+        return -1 if turn.action is None else await self.judging.passes(task, turn.action, test)
 
 
-def critic_summary(group: Group) -> str:
-    """What the reward model said of this task's steps, for the rewriter: the commonest remarks r_ij on steps
-    judged good and bad, in solved and in failed episodes, with the actions that they were made of."""
-    lines = []
-    for solved in (True, False):
-        trajectories = [t for t in group.valid if t.success is solved]
-        if not trajectories:
-            continue
-        lines.append(f"{len(trajectories)} {'solved' if solved else 'failed'} episodes:")
-        for score, word in ((1, "good"), (-1, "bad")):
-            counts: dict[str, int] = {}
-            for trajectory in trajectories:
-                for turn in trajectory.turns:
-                    for e in turn.evaluations:
-                        if e.score == score:
-                            said = f"{turn.action or 'no action'}: {' '.join(e.text.split())}"
-                            counts[said] = counts.get(said, 0) + 1
-            common = sorted(counts, key=lambda s: (-counts[s], s))[:MAX_REMARKS]
-            lines += [f"- {word} x{counts[said]}: {said}" for said in common]
-    return "\n".join(lines)
+def _judgement(prompt: Prompt, reply: Reply, parse_error: str) -> Judgement:
+    return Judgement(
+        prompt=prompt, response_ids=reply.ids, logprobs=reply.logprobs, text=reply.text, parse_error=parse_error
+    )
+
+
+async def _all(tasks: Any) -> None:
+    """Wait for tasks. A fault other than PromptTooLong is raised at once; the tasks that still run are cancelled."""
+    waiting = set(tasks)
+    try:
+        while waiting:
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_EXCEPTION)
+            for task in done:
+                error = task.exception()
+                if error is not None and not isinstance(error, PromptTooLong):
+                    raise error
+    finally:
+        for task in waiting:
+            task.cancel()

@@ -9,11 +9,10 @@ from dataclasses import replace
 
 from rlanything.algorithm.tasks import TaskPool, Wish
 from rlanything.config.schema import AdaptationConfig
-from rlanything.domains.base import Domain, ProgramDomain, RejectedTask
-from rlanything.engines.base import PromptTooLong, SamplingParams
-from rlanything.engines.chat import ChatModel
-from rlanything.rollout.episode import request_seed
-from rlanything.rollout.judging import critic_summary
+from rlanything.domains.base import Domain
+from rlanything.domains.parts import RejectedTask, Rewriting
+from rlanything.engines.base import PromptTooLong, request_seed
+from rlanything.engines.chat_model import ChatModel
 from rlanything.types import Group
 
 
@@ -31,26 +30,29 @@ async def rewrite(
 
     Returns how many proposals were made and, by reason, rejected (`proposed`, `rejected_<reason>`).
     """
+    rewriting = domain.rewriting
+    if rewriting is None:
+        return Counter()
     by_id = {g.task.id: g for g in groups}
     known = {domain.identity(task) for task in pool.tasks()}
     counts: Counter[str] = Counter()
     answers = await asyncio.gather(
-        *(_propose(w, by_id[w.task.id], rewriter, domain, config, f"{seed}/{step}") for w in wishes)
+        *(_propose(w, by_id[w.task.id], rewriter, rewriting, config, f"{seed}/{step}") for w in wishes)
     )
     for wish, texts in zip(wishes, answers, strict=True):
         reasons: Counter[str] = Counter() if texts else Counter(prompt_too_long=1)
         task_id = pool.next_id(wish.task)
         for text in texts:
             try:
-                task = replace(domain.parse_task(text, wish.task, wish.direction, task_id), born_step=step)
+                task = replace(rewriting.parse(text, wish.task, wish.direction, task_id), born_step=step)
             except RejectedTask as rejected:
                 reasons[rejected.reason] += 1
                 continue
             if domain.identity(task) in known:
-                domain.settle_task(task, accepted=False)
                 reasons["duplicate"] += 1
                 continue
             known.add(domain.identity(task))
+            rewriting.open(task)
             pool.propose(task, wish.accuracy, step, domain.describe(task))
             counts["proposed"] += 1
             break
@@ -61,20 +63,17 @@ async def rewrite(
 
 
 async def _propose(
-    wish: Wish, group: Group, rewriter: ChatModel, domain: Domain, config: AdaptationConfig, seed: str
+    wish: Wish, group: Group, rewriter: ChatModel, rewriting: Rewriting, config: AdaptationConfig, seed: str
 ) -> list[str]:
-    """The rewriter's answers; none where the prompt does not fit its context."""
-    chat = rewriter.chat
-    critic = domain.critic(group) if isinstance(domain, ProgramDomain) else critic_summary(group)
-    messages = domain.rewrite_messages(wish.task, wish.direction, wish.accuracy, critic)
-    sampling = SamplingParams(
-        config.temperature,
-        config.max_response_tokens,
-        stop_token_ids=(chat.eos_id,),
-        seed=request_seed(seed, wish.task.id, "rewrite"),
-    )
+    """The rewriter's answers; none if the prompt does not fit its context."""
     try:
-        _, completions = await rewriter.ask(messages, sampling, config.num_try)
+        _, replies = await rewriter.ask(
+            rewriting.messages(wish.task, wish.direction, wish.accuracy, rewriting.critic(group)),
+            num=config.num_try,
+            temperature=config.temperature,
+            max_tokens=config.max_response_tokens,
+            seed=request_seed(seed, wish.task.id, "rewrite"),
+        )
     except PromptTooLong:
         return []
-    return [chat.decode(c.token_ids) for c in completions]
+    return [reply.text for reply in replies]

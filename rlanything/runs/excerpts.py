@@ -20,21 +20,21 @@ MAX_TASKS = 6  # a step
 MAX_EPISODES = 8  # a task
 MAX_TEXT = 3000  # characters of a response or an observation
 ESCAPE_BYTES = 5  # that the page adds to each character of markup
-MAX_JUDGEMENT = 1200  # characters of an evaluation
+MAX_JUDGEMENT = 1200  # characters of a judgement
 
 _HEAD = ("task_id", "root_id", "parent_id", "direction", "born_step", "description", "kind")
-_EPISODE = ("index", "outcome", "status", "error", "first_observation")
+_EPISODE = ("index", "outcome", "status", "ending", "error", "first_observation")
 _TURN = ("text", "action", "observation", "stop_reason", "parse_error", "invalid", "label", "reward", "advantage")
-_EVALUATION = ("text", "score", "parse_error", "advantage")
-_CHECKS = ("results", "test_scores")  # of a program: verdicts on the problem's tests, scores on the reward model's
-# Token ids and logprobs are most of a file; they are not even read.
+_JUDGEMENT = ("text", "parse_error", "shared", "counts", "advantage")
+_PLACE = ("episode", "turn", "score")
+# Token ids and logprobs are most of a file, so they are not read.
 _COLUMNS = [
     *_HEAD,
     *_EPISODE,
     *(f"turns.list.element.{name}" for name in _TURN),
-    *(f"turns.list.element.{name}.list.element" for name in _CHECKS),
-    *(f"turns.list.element.evaluations.list.element.{name}" for name in _EVALUATION),
-    *(f"tests.list.element.{name}" for name in _EVALUATION),
+    "turns.list.element.results.list.element",
+    *(f"judgements.list.element.{name}" for name in _JUDGEMENT),
+    *(f"judgements.list.element.scores.list.element.{name}" for name in _PLACE),
 ]
 
 
@@ -98,7 +98,9 @@ def _embed(file: dict[str, Any], task_id: str, left: int) -> int:
     table: pa.Table = file["table"]
     rows = table.filter(pc.equal(table["task_id"], task_id)).to_pylist()
     task = {name: rows[0][name] for name in _HEAD} | {"num_episode": len(rows)}
-    task["tests"] = [_judgement(test) for test in rows[0]["tests"]]
+    tests = [j for row in rows for j in row["judgements"] if j["shared"]]
+    solved_by = {row["index"] for row in rows if row["outcome"] > 0}
+    task["tests"] = [_vote(test, _passes_correct(test, solved_by)) for test in tests]
     task["num_success"] = sum(r["outcome"] > 0 for r in rows)
     task["num_valid"] = sum(not Status(r["status"]).is_failure for r in rows)
     solved = [r for r in rows if r["outcome"] > 0]
@@ -106,7 +108,7 @@ def _embed(file: dict[str, Any], task_id: str, left: int) -> int:
     for n in (MAX_EPISODES, 2):
         num_solved = max(min(len(solved), n // 2), n - len(failed))
         kept = sorted([*solved[:num_solved], *failed[: n - min(num_solved, len(solved))]], key=lambda r: r["index"])
-        entry = task | {"episodes": [_episode(r) for r in kept]}
+        entry = task | {"episodes": [_episode(r, tests) for r in kept]}
         text = json.dumps(entry, ensure_ascii=False)
         size = len(text.encode()) + ESCAPE_BYTES * sum(text.count(c) for c in "<>&")
         if size <= left:
@@ -115,22 +117,38 @@ def _embed(file: dict[str, Any], task_id: str, left: int) -> int:
     return 0
 
 
-def _episode(row: dict[str, Any]) -> dict[str, Any]:
+def _episode(row: dict[str, Any], tests: Sequence[dict[str, Any]]) -> dict[str, Any]:
     episode = {name: row[name] for name in _EPISODE} | {"first_observation": _clip(row["first_observation"], MAX_TEXT)}
-    return episode | {"turns": [_turn(t) for t in row["turns"]]}
+    own = [j for j in row["judgements"] if not j["shared"]]
+    turns = [_turn(t, (row["index"], i), own, tests) for i, t in enumerate(row["turns"])]
+    return episode | {"turns": turns}
 
 
-def _turn(turn: dict[str, Any]) -> dict[str, Any]:
+def _turn(
+    turn: dict[str, Any], place: tuple[int, int], own: Sequence[dict[str, Any]], tests: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
     kept = {k: v for k, v in turn.items() if v not in (None, "", False, "stop", [])}
     kept |= {k: _clip(kept[k], MAX_TEXT) for k in ("text", "observation", "action") if k in kept}
     kept |= {k: round(kept[k], 3) for k in ("reward", "advantage") if k in kept}
-    return kept | {"evaluations": [_judgement(e) for e in turn["evaluations"]]}
+    kept["judgements"] = [_vote(j, score) for j in own for covered, score in _scores(j) if covered == place]
+    kept["test_scores"] = [dict(_scores(test)).get(place) for test in tests]
+    return kept
 
 
-def _judgement(evaluation: dict[str, Any]) -> list[Any]:
-    """[score or null, text, why there is no score, advantage] of a vote or of a unit test."""
-    text, advantage = _clip(evaluation["text"], MAX_JUDGEMENT), round(evaluation["advantage"], 3)
-    return [evaluation["score"], text, evaluation["parse_error"], advantage]
+def _scores(judgement: dict[str, Any]) -> list[tuple[tuple[int, int], int | None]]:
+    return [((s["episode"], s["turn"]), s["score"]) for s in judgement["scores"]]
+
+
+def _passes_correct(test: dict[str, Any], solved_by: set[int]) -> int | None:
+    """+1 if every correct program passes the test, -1 if not, None if it was tried on none of them."""
+    found = [score for (episode, _), score in _scores(test) if episode in solved_by and score is not None]
+    return min(found, default=None)
+
+
+def _vote(judgement: dict[str, Any], score: int | None) -> list[Any]:
+    """[score or null, text, why there is no score, advantage]."""
+    text, advantage = _clip(judgement["text"], MAX_JUDGEMENT), round(judgement["advantage"], 3)
+    return [score, text, judgement["parse_error"], advantage]
 
 
 def _clip(text: str, limit: int) -> str:

@@ -12,15 +12,19 @@ from typing import IO, Any
 from omegaconf import OmegaConf
 
 from rlanything.config.schema import Config
-from rlanything.errors import ClearError
+from rlanything.errors import RunError
 
-FIXED = ("experiment.seed", "model", "dataset", "rollout", "reward", "evaluation")  # what a resumed run must share
+FIXED = (
+    "experiment.seed",
+    "model",
+    "dataset",
+    "rollout",
+    "algorithm",
+    "reward",
+    "evaluation",
+)  # what a resumed run must share
 FREE = ("rollout.env_timeout_s", "rollout.num_retry", "rollout.max_failure_rate")  # but these: errors say to raise them
 SMALL_FILE = 1 << 20  # bytes: files of a model that are read for its fingerprint; of larger ones the size will do
-
-
-class RunError(ClearError, RuntimeError):
-    """The run cannot start or go on: the message says where, why and what to do."""
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
@@ -75,7 +79,7 @@ class RunFolder:
             raise RunError(
                 f"{self.path}: another process is writing this run; wait for it or choose another experiment.name"
             ) from error
-        models = {role: fingerprint(getattr(config.model, role).path) for role in ("policy", "reward", "rewriter")}
+        models = {role: fingerprint(config.model.of(role).path) for role in ("policy", "reward", "rewriter")}
         self._refuse_other_run(config, models)
         write_atomic(self.path / "models.json", json.dumps(models))
         write_atomic(self.path / "config.yaml", OmegaConf.to_yaml(OmegaConf.structured(config)))

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rlanything.config.schema import Config
-from rlanything.runs.folder import RunError, write_atomic
+from rlanything.errors import RunError
+from rlanything.runs.folder import write_atomic
 
 Record = dict[str, Any]
 PROJECT = "rlanything"  # what the run is filed under where a sink has projects

@@ -1,6 +1,6 @@
-"""Episodes on disk: one parquet file a step, a row a trajectory, turns and evaluations nested; nothing is left out.
+"""Episodes on disk: one parquet file a step, a row an episode, turns and judgements nested; nothing is left out.
 
-The unit tests of a task stand in the row of its first trajectory.
+A judgement of one episode stands in that episode's row, a judgement of all episodes in the row of the first.
 """
 
 from __future__ import annotations
@@ -13,53 +13,81 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rlanything.runs.folder import write_atomic
-from rlanything.types import Direction, Evaluation, Group, Status, Task, Trajectory, Turn
+from rlanything.types import (
+    Direction,
+    Ending,
+    Group,
+    Image,
+    Judgement,
+    Prompt,
+    Score,
+    Status,
+    Task,
+    Trajectory,
+    Turn,
+)
 
-_IDS = pa.list_(pa.int32())
-_FLOATS = pa.list_(pa.float32())
-EVALUATION = pa.struct(
-    [("prompt_ids", _IDS), ("response_ids", _IDS), ("logprobs", _FLOATS), ("text", pa.string()), ("score", pa.int8())]
-    + [("parse_error", pa.string()), ("reward", pa.float64()), ("advantage", pa.float64())]
-)
+_IDS, _FLOATS, _TEXT, _TEXTS = pa.list_(pa.int32()), pa.list_(pa.float32()), pa.string(), pa.list_(pa.string())
+PROMPT = pa.struct({"ids": _IDS, "images": pa.list_(pa.struct({"path": _TEXT, "digest": _TEXT}))})
+SCORE = pa.struct({"success": pa.bool_(), "reward": pa.float64(), "answer": _TEXT})
+EXCHANGE = {"prompt": PROMPT, "response_ids": _IDS, "logprobs": _FLOATS, "text": _TEXT, "parse_error": _TEXT}
+FEEDBACK = {"reward": pa.float64(), "advantage": pa.float64()}
+PLACE = pa.struct({"episode": pa.int32(), "turn": pa.int32(), "score": pa.int8()})
+JUDGEMENT = pa.struct({**EXCHANGE, "scores": pa.list_(PLACE), "shared": pa.bool_(), "counts": pa.bool_(), **FEEDBACK})
 TURN = pa.struct(
-    [
-        ("prompt_ids", _IDS),
-        ("response_ids", _IDS),
-        ("logprobs", _FLOATS),
-        ("text", pa.string()),
-        ("action", pa.string()),
-    ]
-    + [
-        ("observation", pa.string()),
-        ("stop_reason", pa.string()),
-        ("parse_error", pa.string()),
-        ("invalid", pa.bool_()),
-    ]
-    + [("label", pa.int8()), ("images", pa.list_(pa.string())), ("policy_version", pa.int32())]
-    + [("generate_s", pa.float32()), ("env_s", pa.float32()), ("results", pa.list_(pa.string()))]
-    + [("evaluations", pa.list_(EVALUATION)), ("test_scores", pa.list_(pa.int8()))]
-    + [("signal", pa.float64()), ("reward", pa.float64()), ("advantage", pa.float64())]
+    {
+        **EXCHANGE,
+        "action": _TEXT,
+        "observation": _TEXT,
+        "stop_reason": _TEXT,
+        "invalid": pa.bool_(),
+        "label": pa.int8(),
+        "results": _TEXTS,
+        "images": _TEXTS,
+        "state": _TEXT,
+        "policy_version": pa.int32(),
+        "generate_s": pa.float32(),
+        "env_s": pa.float32(),
+        "signal": pa.float64(),
+        **FEEDBACK,
+    }
 )
+TASK = {"task_id": _TEXT, "root_id": _TEXT, "parent_id": _TEXT, "direction": _TEXT, "born_step": pa.int32()}
 SCHEMA = pa.schema(
-    [("task_id", pa.string()), ("root_id", pa.string()), ("parent_id", pa.string()), ("direction", pa.string())]
-    + [("born_step", pa.int32()), ("description", pa.string()), ("kind", pa.string()), ("index", pa.int32())]
-    + [("outcome", pa.int8()), ("status", pa.string()), ("error", pa.string()), ("seconds", pa.float32())]
-    + [("retries", pa.int32())]
-    + [("first_observation", pa.string()), ("turns", pa.list_(TURN)), ("tests", pa.list_(EVALUATION))]
+    {
+        **TASK,
+        "description": _TEXT,
+        "kind": _TEXT,
+        "index": pa.int32(),
+        "score": SCORE,
+        "outcome": pa.int8(),
+        "status": _TEXT,
+        "ending": _TEXT,
+        "error": _TEXT,
+        "seconds": pa.float32(),
+        "retries": pa.int32(),
+        "reward": pa.float64(),
+        "first_observation": _TEXT,
+        "turns": pa.list_(TURN),
+        "judgements": pa.list_(JUDGEMENT),
+    }
 )
 
 
 def write_groups(
     path: Path, groups: Sequence[Group], describe: Callable[[Task], str], kind: Callable[[Task], str]
 ) -> None:
-    """Write all episodes of the groups. The task's payload stays with the dataset; its sentence is kept."""
+    """Write all episodes of the groups. The task's payload stays with the dataset; its description is kept."""
     rows: list[dict[str, Any]] = []
     for group in groups:
         task = group.task
         head: dict[str, Any] = {"root_id": task.root_id, "parent_id": task.parent_id, "direction": str(task.direction)}
         head |= {"born_step": task.born_step, "description": describe(task), "kind": kind(task)}
-        tests = [vars(test) for test in group.tests]
-        rows += [head | _row(t) | {"tests": [] if i else tests} for i, t in enumerate(group.trajectories)]
+        judgements: dict[int, list[dict[str, Any]]] = {t.index: [] for t in group.trajectories}
+        for judgement in group.judgements:
+            episode = group.trajectories[0].index if judgement.shared else next(iter(judgement.scores))[0]
+            judgements[episode].append(_judgement_row(judgement))
+        rows += [head | _row(t) | {"judgements": judgements[t.index]} for t in group.trajectories]
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist(rows, SCHEMA), sink, compression="zstd")
     write_atomic(path, sink.getvalue().to_pybytes())
@@ -67,8 +95,18 @@ def write_groups(
 
 def _row(trajectory: Trajectory) -> dict[str, Any]:
     # Not dataclasses.asdict: it copies every token id, and that takes longer than writing them.
-    turns = [vars(turn) | {"evaluations": [vars(e) for e in turn.evaluations]} for turn in trajectory.turns]
-    return vars(trajectory) | {"turns": turns, "status": str(trajectory.status)}
+    turns = [vars(turn) | {"prompt": _prompt_row(turn.prompt)} for turn in trajectory.turns]
+    score = vars(trajectory.score) if trajectory.score else None
+    return vars(trajectory) | {"turns": turns, "score": score, "outcome": trajectory.outcome}
+
+
+def _judgement_row(judgement: Judgement) -> dict[str, Any]:
+    scores = [{"episode": e, "turn": i, "score": s} for (e, i), s in judgement.scores.items()]
+    return vars(judgement) | {"prompt": _prompt_row(judgement.prompt), "scores": scores}
+
+
+def _prompt_row(prompt: Prompt) -> dict[str, Any]:
+    return {"ids": prompt.ids, "images": [vars(image) for image in prompt.images]}
 
 
 def read_rows(path: Path, columns: list[str] | None = None) -> list[dict[str, Any]]:
@@ -78,31 +116,39 @@ def read_rows(path: Path, columns: list[str] | None = None) -> list[dict[str, An
 
 
 def read_groups(path: Path, tasks: dict[str, Task]) -> list[Group]:
-    """The groups of a file, of those tasks that are given by id; the others get a task without payload."""
+    """The groups of a file. Tasks come from `tasks` by their id; a task that is not there has no payload."""
     groups: dict[str, Group] = {}
     for row in read_rows(path):
-        turns = [_turn(t) for t in row["turns"]]
-        trajectory = Trajectory(
-            row["task_id"],
-            row["index"],
-            row["first_observation"],
-            turns,
-            row["outcome"],
-            Status(row["status"]),
-            row["error"],
-            row["seconds"],
-            row["retries"],
-        )
-        task = tasks.get(row["task_id"]) or Task(
-            row["task_id"], {}, row["root_id"], row["parent_id"], Direction(row["direction"]), row["born_step"]
-        )
-        group = groups.setdefault(task.id, Group(task, []))
-        group.trajectories.append(trajectory)
-        group.tests += [Evaluation(**e) for e in row["tests"]]
+        id, direction = row["task_id"], Direction(row["direction"])
+        if id not in groups:
+            lineage = {name: row[name] for name in ("root_id", "parent_id", "born_step")}
+            task = tasks.get(id) or Task(id=id, payload={}, direction=direction, **lineage)
+            groups[id] = Group(task=task, trajectories=[])
+        groups[id].trajectories.append(_trajectory(row))
+        groups[id].judgements += map(_judgement, row["judgements"])
     return list(groups.values())
 
 
+def _trajectory(row: dict[str, Any]) -> Trajectory:
+    plain = ("task_id", "index", "first_observation", "error", "seconds", "retries", "reward")
+    return Trajectory(
+        turns=[_turn(t) for t in row["turns"]],
+        score=Score(**row["score"]) if row["score"] else None,
+        status=Status(row["status"]),
+        ending=Ending(row["ending"]),
+        **{name: row[name] for name in plain},
+    )
+
+
 def _turn(row: dict[str, Any]) -> Turn:
-    evaluations = [Evaluation(**e) for e in row["evaluations"]]
     tuples = {name: tuple(row[name]) for name in ("images", "results")}
-    return Turn(**{**row, **tuples, "evaluations": evaluations})
+    return Turn(**{**row, **tuples, "prompt": _prompt(row["prompt"])})
+
+
+def _judgement(row: dict[str, Any]) -> Judgement:
+    scores = {(s["episode"], s["turn"]): s["score"] for s in row["scores"]}
+    return Judgement(**{**row, "prompt": _prompt(row["prompt"]), "scores": scores})
+
+
+def _prompt(row: dict[str, Any]) -> Prompt:
+    return Prompt(ids=row["ids"], images=tuple(Image(**image) for image in row["images"]))

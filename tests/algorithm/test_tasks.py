@@ -10,7 +10,7 @@ from rlanything.types import Direction, Group, Status, Task
 
 
 def pool(n: int = 4) -> TaskPool:
-    return TaskPool.of([Task(f"q{i}", {}) for i in range(n)], 0.2, 0.8, seed=0)
+    return TaskPool.of([Task(id=f"q{i}", payload={}) for i in range(n)], 0.2, 0.8, seed=0)
 
 
 def rolled(task: Task, solved: int, of: int = 8, status: Status = Status.COMPLETED) -> Group:
@@ -18,7 +18,7 @@ def rolled(task: Task, solved: int, of: int = 8, status: Status = Status.COMPLET
 
 
 def variant(p: TaskPool, parent: Task, direction: Direction) -> Task:
-    return Task(p.next_id(parent), {}, parent.root_id, parent.id, direction)
+    return Task(id=p.next_id(parent), payload={}, root_id=parent.root_id, parent_id=parent.id, direction=direction)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_a_pool_without_tasks_or_with_an_id_twice_is_refused():
     with pytest.raises(ValueError, match="holds no task"):
         TaskPool.of([], 0.2, 0.8, 0)
     with pytest.raises(ValueError, match="share an id"):
-        TaskPool.of([Task("a", {}), Task("a", {})], 0.2, 0.8, 0)
+        TaskPool.of([Task(id="a", payload={}), Task(id="a", payload={})], 0.2, 0.8, 0)
 
 
 def test_events_are_json_even_where_an_accuracy_is_not_a_number():

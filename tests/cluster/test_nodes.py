@@ -4,12 +4,12 @@ import os
 from dataclasses import replace
 
 import pytest
+from rlanything.serving import use_devices
 
 from rlanything.cluster.nodes import NodeFacts, check_nodes, node_facts, with_dtypes
 from rlanything.config.schema import Config
+from rlanything.errors import RunError
 from rlanything.processes.versions import TRIED, VersionError
-from rlanything.runs.folder import RunError
-from rlanything.serving import use_devices
 from rlanything.weights.precision import multiplies_bfloat16
 
 GOOD = NodeFacts("a", dict(TRIED), [], 8)

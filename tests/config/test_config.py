@@ -6,7 +6,8 @@ import pytest
 
 from rlanything.config import rules
 from rlanything.config.load import load_as, load_config
-from rlanything.config.schema import Config, ConfigError
+from rlanything.config.schema import Config
+from rlanything.errors import ConfigError
 from rlanything.plan.placement import place
 from rlanything.runs import metrics
 from rlanything.sft import SftConfig, validate_sft

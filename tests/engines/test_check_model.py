@@ -9,7 +9,7 @@ from transformers import AutoConfig, MistralConfig
 from rlanything.config.schema import EngineConfig, ModelConfig
 from rlanything.engines import check_model, make_engine
 from rlanything.engines.base import EngineError
-from rlanything.engines.transformers import _check_supported
+from rlanything.engines.small.engine import _check_supported
 
 
 def test_tensor_parallelism_must_divide_the_heads(world):

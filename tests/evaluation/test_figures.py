@@ -1,17 +1,15 @@
-"""What an evaluation says of many episodes a task."""
+"""What an evaluation says of many episodes a task, and how sure it is."""
 
 import pytest
-from builders import group, trajectory
+from builders import group, judgement, trajectory
 
-from rlanything.evaluation.figures import _of_many
-from rlanything.types import Evaluation
+from rlanything.evaluation.figures import _of_many, success_interval, wilson
 
 
 def judged_by_tests(outcomes, scores):
     g = group(*(trajectory(outcome, [()]) for outcome in outcomes))
-    g.tests = [Evaluation([1], [2], [-0.5], "test", 1) for _ in scores[0]]
-    for t, row in zip(g.trajectories, scores, strict=True):
-        t.turns[0].test_scores = list(row)
+    for j in range(len(scores[0])):
+        g.judgements.append(judgement({(e, 0): row[j] for e, row in enumerate(scores)}, shared=True))
     return g
 
 
@@ -26,3 +24,33 @@ def test_best_of_n_is_the_program_that_passes_most_generated_tests():
 def test_one_episode_a_task_has_no_such_figures_and_turns_without_tests_no_choice():
     assert _of_many([group(trajectory(1, [(1,)]))]) == {}
     assert _of_many([group(trajectory(1, [(1,)]), trajectory(-1, [(1,)]))]) == {"pass@2": 1.0}
+
+
+def solved(*counts: int, of: int):
+    return [group(*(trajectory(1 if i < n else -1, [()]) for i in range(of))) for n in counts]
+
+
+def test_episodes_of_one_task_are_no_independent_observations():
+    # Half of 30 tasks are solved, each in all of 32 episodes: as sure as 30 single episodes, not as 960.
+    low, high = success_interval(solved(*[32, 0] * 15, of=32))
+    assert (low, high) == (pytest.approx(1 / 3, abs=0.02), pytest.approx(2 / 3, abs=0.02))
+    assert high - low > 4 * (wilson(480, 960)[1] - wilson(480, 960)[0])
+
+
+def test_tasks_that_were_played_once_have_wilsons_interval():
+    assert success_interval(solved(1, 1, 0, 1, of=1)) == wilson(3, 4)
+
+
+def test_tasks_that_differ_little_are_told_apart_from_many_that_differ_much():
+    narrow, wide = success_interval(solved(15, 16, 17, 16, of=32)), success_interval(solved(0, 32, 0, 32, of=32))
+    assert narrow[1] - narrow[0] < 0.1 < 0.5 < wide[1] - wide[0]
+
+
+def test_tasks_of_one_rate_say_nothing_of_the_spread_between_tasks():
+    assert success_interval(solved(2, 2, 2, of=4)) == wilson(2, 3)  # 1.5 of 3, rounded to even
+    assert success_interval(solved(4, 4, 4, of=4)) == wilson(3, 3)
+
+
+def test_the_same_episodes_give_the_same_interval():
+    groups = solved(1, 2, 3, 0, of=4)
+    assert success_interval(groups) == success_interval(groups)

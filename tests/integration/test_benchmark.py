@@ -5,10 +5,9 @@ import subprocess
 import pytest
 from runs_helpers import command, small_config
 
-from rlanything.config.schema import ConfigError
 from rlanything.domains.registry import make_domain
+from rlanything.errors import ConfigError, RunError
 from rlanything.evaluation import benchmark as module
-from rlanything.runs.folder import RunError
 from rlanything.runs.metrics import read_jsonl
 from rlanything.runs.store import read_rows
 

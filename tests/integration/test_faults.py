@@ -87,7 +87,7 @@ def test_a_loss_that_is_not_finite_stops_before_the_weights_are_used(started, tm
 
 
 DYING = """
-from rlanything.engines.transformers import TransformersEngine
+from rlanything.engines.small.engine import TransformersEngine
 real, calls = TransformersEngine._forward, []
 def forward(self, batch):
     calls.append(1)
@@ -113,7 +113,7 @@ SimulatorEnv.step = step
 
 
 def test_weights_that_differ_after_a_transfer_end_the_run(started, tmp_path, run_broken):
-    breakage = "from rlanything.engines.transformers import TransformersEngine as E; E.checksum = lambda self: 'other'"
+    breakage = "from rlanything.engines.small.engine import TransformersEngine as E; E.checksum = lambda self: 'other'"
     assert_clear(run_broken(started, breakage), "weights of the policy engine differ from the learner's")
 
 

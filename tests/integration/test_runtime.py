@@ -10,15 +10,16 @@ import time
 import pytest
 import ray
 from launches import LOOPBACK
+from rlanything.serving import start_cluster
 
 from rlanything.cluster.calls import Limit, result
 from rlanything.cluster.runtime import Runtime
 from rlanything.cluster.session import wait_for_head
 from rlanything.config.schema import Config
+from rlanything.errors import RunError
 from rlanything.launch.membership import JOB_NODES
 from rlanything.plan.placement import Slot
-from rlanything.runs.folder import RunError, RunFolder
-from rlanything.serving import start_cluster
+from rlanything.runs.folder import RunFolder
 
 pytestmark = pytest.mark.integration
 

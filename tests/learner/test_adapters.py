@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 
 from rlanything.config.schema import EngineConfig
 from rlanything.engines.base import SamplingParams
-from rlanything.engines.transformers import TransformersEngine
+from rlanything.engines.small.engine import TransformersEngine
 from rlanything.learner.packing import build_trees, pack
 from rlanything.types import Sample
 from rlanything.weights.lora import AdapterError, merged

@@ -3,7 +3,8 @@
 import pytest
 
 from rlanything.config.roles import needs_cluster
-from rlanything.config.schema import Config, ConfigError
+from rlanything.config.schema import Config
+from rlanything.errors import ConfigError
 from rlanything.plan.placement import Route, Slot, place, route, where
 
 ROLES = ("policy", "reward", "rewriter")

@@ -7,8 +7,9 @@ import pytest
 from runs_helpers import small_config
 
 from rlanything.config.load import load_config
-from rlanything.config.schema import ConfigError, LearnerConfig, ModelConfig
+from rlanything.config.schema import LearnerConfig, ModelConfig
 from rlanything.engines.base import EngineError
+from rlanything.errors import ConfigError
 from rlanything.plan.memory import check_memory, learner_bytes, model_size
 from rlanything.train import train
 

@@ -2,17 +2,22 @@
 
 import asyncio
 
+import builders
 import pytest
+from builders import config_of
 
 from rlanything.algorithm.diagnostics import diagnostics
-from rlanything.config.schema import DatasetConfig, EngineConfig, ModelConfig, RewardConfig, RolloutConfig
+from rlanything.config.schema import EngineConfig, ModelConfig, RewardConfig, RolloutConfig
 from rlanything.domains.alfworld.domain import AlfworldDomain
-from rlanything.domains.base import Observation
+from rlanything.domains.base import Env, Observation
+from rlanything.domains.parts import StepJudging, critic_summary
 from rlanything.engines import make_engine
-from rlanything.engines.chat import Chat, ChatError, ChatModel
-from rlanything.rollout.episode import ignore_turn, request_seed, run_group
-from rlanything.rollout.judging import Judge, critic_summary
-from rlanything.types import Status, Trajectory
+from rlanything.engines.base import request_seed
+from rlanything.engines.chat import Chat, ChatError
+from rlanything.engines.chat_model import ChatModel
+from rlanything.rollout.episode import Player
+from rlanything.rollout.judging import Judge, StepJudge
+from rlanything.types import Ending, Group, Score, Status, Trajectory, user
 
 ENGINE = EngineConfig(kind="transformers", dtype="float32", max_model_len=512, max_num_seqs=32, kv_cache_gb=0.05)
 
@@ -26,17 +31,15 @@ def model(world, tmp_path_factory):
 
 @pytest.fixture
 def domain(world):
-    return AlfworldDomain(DatasetConfig(path=str(world.games), prompt="compact", show_actions="here"), "test", 4)
+    return AlfworldDomain(config_of("alfworld", world.games, max_step=4, show_actions="here"))
 
 
 def play(domain, model, config, num=2, task=None, judge=None):
     async def run():
-        limit = asyncio.Semaphore(8)
-        on_turn = judge.on_turn if judge else ignore_turn
-        chosen = task or domain.tasks("train")[0]
-        group = await run_group(chosen, domain, model, config, "seed", num, limit, on_turn, lambda: None)
-        if judge:
-            await judge.finish()
+        judged = judge or Judge()
+        player = Player(domain, model, config, "seed", judged)
+        group = await player.group(task or domain.tasks("train")[0], num, lambda: None)
+        await judged.finish(group)
         return group
 
     return asyncio.run(run())
@@ -49,23 +52,23 @@ def test_append_only_prompts_extend_what_was_sampled_token_for_token(domain, mod
     for trajectory in play(domain, model, SHORT).trajectories:
         assert trajectory.status is Status.TRUNCATED and len(trajectory.turns) == 3
         for before, after in zip(trajectory.turns, trajectory.turns[1:], strict=False):
-            seen = before.prompt_ids + before.response_ids
-            assert after.prompt_ids[: len(seen)] == seen
-            assert len(after.prompt_ids) > len(seen)
+            seen = before.prompt.ids + before.response_ids
+            assert after.prompt.ids[: len(seen)] == seen
+            assert len(after.prompt.ids) > len(seen)
 
 
 def test_an_append_only_conversation_reads_as_the_chat_template_renders_it(domain, model):
     chat = model.chat
     said = (("user", "room"), ("assistant", "x"), ("user", "y"))
     first, answer, second = ({"role": role, "content": content} for role, content in said)
-    ids = [*chat.prompt([first]), *chat.encode("x"), chat.eos_id, *chat.follow_up(second)]
-    assert ids == chat.prompt([first, answer, second])
+    ids = [*chat.prompt([first]).ids, *chat.response_ids("x"), *chat.follow_up([second]).ids]
+    assert ids == chat.prompt([first, answer, second]).ids
 
 
 def test_paper_history_renders_every_prompt_anew(domain, model):
     config = RolloutConfig(max_interaction_step=3, max_response_tokens=24, history="paper")
     turns = play(domain, model, config, num=1).trajectories[0].turns
-    text = model.chat.tokenizer.decode(turns[2].prompt_ids)
+    text = model.chat.tokenizer.decode(turns[2].prompt.ids)
     assert text.count("<|user|>") == 1 and text.count("\n> ") == 2
 
 
@@ -98,13 +101,12 @@ def test_a_full_context_truncates_the_episode(domain, model):
 
 
 def test_a_first_prompt_that_does_not_fit_is_a_failure_and_no_episode_without_turns(domain, model, monkeypatch):
-    long = {"role": "user", "content": "mug " * 900}
-    monkeypatch.setattr(domain, "user_message", lambda *args: long)
+    monkeypatch.setattr(domain, "opening", lambda *args: [user("mug " * 900)])
     trajectory = play(domain, model, SHORT, num=1).trajectories[0]
     assert trajectory.status is Status.CONTEXT_ERROR and "max_model_len=512" in trajectory.error
 
 
-class BrokenEnv:
+class BrokenEnv(Env):
     """An environment that raises, or hangs, on its second step."""
 
     def __init__(self, fault: str, made: list) -> None:
@@ -174,10 +176,8 @@ def test_an_episode_that_is_cancelled_as_its_environment_answers_ends(domain, mo
     async def run():
         nonlocal episodes
         tasks = domain.tasks("train")[:1]
-        config = RolloutConfig(max_interaction_step=20, max_response_tokens=8)
-        limit = asyncio.Semaphore(8)
-        playing = run_group(tasks[0], domain, model, config, "seed", 1, limit, ignore_turn, lambda: None)
-        episodes = asyncio.ensure_future(playing)
+        player = Player(domain, model, RolloutConfig(max_interaction_step=20, max_response_tokens=8), "seed", Judge())
+        episodes = asyncio.ensure_future(player.group(tasks[0], 1, lambda: None))
         await episodes
 
     episodes: asyncio.Future
@@ -188,48 +188,105 @@ def test_an_episode_that_is_cancelled_as_its_environment_answers_ends(domain, mo
     assert made[0].closed
 
 
+class TooLong(StepJudging):
+    """Prompts that fit no context."""
+
+    def messages(self, task, trajectory, i):
+        return [user("mug " * 900)]
+
+
+def judge_of(domain, model, num, judging=None, required=True):
+    config = RewardConfig(num_evaluation=num, max_response_tokens=6)
+    return StepJudge(model, judging or domain.judging, config, "seed", required)
+
+
 def test_every_turn_is_judged_m_times_and_what_was_sampled_is_kept(domain, model):
-    judge = Judge(model, domain, RewardConfig(num_evaluation=3, max_response_tokens=6), "seed")
-    group = play(domain, model, SHORT, judge=judge)
+    group = play(domain, model, SHORT, judge=judge_of(domain, model, 3))
     for trajectory in group.trajectories:
-        for turn in trajectory.turns:
-            assert len(turn.evaluations) == 3
-            for e in turn.evaluations:
-                assert len(e.response_ids) == len(e.logprobs) > 0 and e.prompt_ids
-                assert (e.score is None) == bool(e.parse_error)
+        for i in range(len(trajectory.turns)):
+            found = group.covering((trajectory.index, i))
+            assert len(found) == 3
+            for j in found:
+                assert len(j.response_ids) == len(j.logprobs) > 0 and j.prompt.ids
+                assert (j.scores[trajectory.index, i] is None) == bool(j.parse_error)
 
 
 @pytest.mark.parametrize("required", [True, False])
-def test_a_judge_prompt_that_does_not_fit_breaks_the_episode_only_where_judging_is_required(domain, model, required):
-    judge = Judge(model, domain, RewardConfig(num_evaluation=2, max_response_tokens=6), "seed", required=required)
-    judge.domain = type("Long", (), {"judge_messages": lambda self, *a: [{"role": "user", "content": "mug " * 900}]})()
-    [trajectory] = play(domain, model, SHORT, num=1, judge=judge).trajectories
-    assert trajectory.status is (Status.JUDGE_ERROR if required else Status.TRUNCATED)
-    assert not any(turn.evaluations for turn in trajectory.turns)
+def test_a_judge_prompt_that_does_not_fit_breaks_the_episode_only_if_judging_is_required(domain, model, required):
+    judge = judge_of(domain, model, 2, TooLong("compact"), required)
+    group = play(domain, model, SHORT, num=1, judge=judge)
+    assert group.trajectories[0].status is (Status.JUDGE_ERROR if required else Status.TRUNCATED)
+    assert not group.judgements
 
 
 def test_an_episode_that_was_solved_before_its_judge_failed_is_broken_too(domain, model):
-    judge = Judge(model, domain, RewardConfig(num_evaluation=2, max_response_tokens=6), "seed")
-    judge.domain = type("Long", (), {"judge_messages": lambda self, *a: [{"role": "user", "content": "mug " * 900}]})()
-    trajectory = Trajectory("q", 0, "room")
+    judge = judge_of(domain, model, 2, TooLong("compact"))
+    task, trajectory = domain.tasks("train")[0], Trajectory(task_id="q", index=0, first_observation="room")
 
     async def run():
-        judge.on_turn(domain.tasks("train")[0], trajectory, 0)
+        judge.on_turn(task, trajectory, 0)
         await asyncio.sleep(0)
-        trajectory.status = Status.COMPLETED  # as an episode does that goes on meanwhile
-        await judge.finish()
+        trajectory.status = Status.COMPLETED  # the episode went on meanwhile
+        await judge.finish(Group(task=task, trajectories=[trajectory]))
 
     asyncio.run(run())
     assert trajectory.status is Status.JUDGE_ERROR
 
 
-def test_the_critic_summary_holds_the_remarks_of_solved_and_failed_episodes(domain, model):
-    from builders import group, trajectory
+def test_judgements_of_an_attempt_that_the_environment_broke_are_no_judgements_of_the_next(domain, model, monkeypatch):
+    made: list[BrokenEnv] = []
 
-    g = group(trajectory(1, [(1, 1)]), trajectory(-1, [(-1, None)]))
+    def make_env(task):
+        made.append(None)
+        return BrokenEnv("raises" if len(made) == 1 else "", [])
+
+    monkeypatch.setattr(domain, "make_env", make_env)
+    group = play(domain, model, SHORT, num=1, judge=judge_of(domain, model, 2))
+    [trajectory] = group.valid
+    assert trajectory.retries == 1 and len(group.judgements) == 2 * len(trajectory.turns)
+
+
+class Scored(BrokenEnv):
+    """An environment that knows at the end how much was done, however the episode ended."""
+
+    def __init__(self, made):
+        super().__init__("", made)
+        self.asked = 0
+
+    async def score(self, last):
+        self.asked += 1
+        return Score(success=False, reward=0.5 * self.steps, answer="42")
+
+
+def test_an_episode_that_ran_out_of_turns_is_scored_once_and_says_why_it_ended(domain, model, monkeypatch):
+    made: list[Scored] = []
+    monkeypatch.setattr(domain, "make_env", lambda task: Scored(made))
+    [trajectory] = play(domain, model, SHORT, num=1).valid
+    assert trajectory.ending is Ending.TURNS and trajectory.status is Status.TRUNCATED and made[0].asked == 1
+    assert trajectory.score == Score(success=False, reward=1.5, answer="42") and trajectory.outcome == -1
+
+
+def test_an_environment_that_cannot_score_broke_the_episode(domain, model, monkeypatch):
+    class Unscored(BrokenEnv):
+        async def score(self, last):
+            raise OSError("the checker is gone")
+
+    monkeypatch.setattr(domain, "make_env", lambda task: Unscored("", []))
+    [trajectory] = play(domain, model, SHORT, num=1).trajectories
+    assert trajectory.status is Status.ENV_ERROR and trajectory.ending is Ending.BROKEN and trajectory.score is None
+
+
+def test_turns_that_began_in_one_state_can_be_told(domain, model):
+    group = play(domain, model, SHORT)
+    states = [[turn.state for turn in t.turns] for t in group.trajectories]
+    assert states[0][0] == states[1][0] and all(state for episode in states for state in episode)
+
+
+def test_the_critic_summary_holds_the_remarks_of_solved_and_failed_episodes(domain, model):
+    g = builders.group(builders.trajectory(1, [(1, 1)]), builders.trajectory(-1, [(-1, None)]))
     summary = critic_summary(g)
-    assert "1 solved episodes:" in summary and "good x2: look: score 1" in summary
-    assert "1 failed episodes:" in summary and "bad x1: look: score -1" in summary
+    assert "1 solved episodes:" in summary and "good x2: look: says {(0, 0): 1}" in summary
+    assert "1 failed episodes:" in summary and "bad x1: look: says {(1, 0): -1}" in summary
 
 
 def test_a_model_without_tokenizer_or_chat_template_is_named(world, tmp_path):

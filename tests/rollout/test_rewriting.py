@@ -3,17 +3,18 @@
 import asyncio
 
 import pytest
-from builders import group, trajectory, turn
+from builders import config_of, group, trajectory
 
 from rlanything.algorithm.tasks import TaskPool
-from rlanything.config.schema import AdaptationConfig, DatasetConfig, ModelConfig
+from rlanything.config.schema import AdaptationConfig, ModelConfig
 from rlanything.domains.alfworld.domain import AlfworldDomain
 from rlanything.domains.alfworld.planner import plan
 from rlanything.domains.alfworld.rooms import goals_of
 from rlanything.domains.alfworld.sentences import write_sentence
 from rlanything.domains.alfworld.simulator import Episode
 from rlanything.engines.base import Completion, PromptTooLong
-from rlanything.engines.chat import Chat, ChatModel
+from rlanything.engines.chat import Chat
+from rlanything.engines.chat_model import ChatModel
 from rlanything.rollout.rewriting import rewrite
 from rlanything.types import Direction
 
@@ -33,15 +34,14 @@ class Scripted:
 
 @pytest.fixture
 def domain(world, tmp_path):
-    config = DatasetConfig(path=str(world.games), prompt="compact", show_actions="here")
-    made = AlfworldDomain(config, "rewrite", 40)
-    made.adapted = tmp_path / "adapted"
+    made = AlfworldDomain(config_of("alfworld", world.games, max_step=40, show_actions="here"))
+    made.rewriting.waiting = tmp_path / "temp_train"
     return made
 
 
 def other_sentence(domain, task) -> str:
     """The sentence of some other winnable goal of the task's room."""
-    game = domain._game(task.id)
+    game = domain.games.by_source(task.id)
     for goal in goals_of(game):
         if goal != game.goal and plan(Episode(game.with_goal(goal, ""))):
             return write_sentence(goal)
@@ -54,8 +54,7 @@ def ask(domain, world, answers):
     chat = Chat(ModelConfig(str(world.model)))
     pool = TaskPool.of(domain.tasks("train"), 0.2, 0.8, seed=0)
     [task] = pool.draw(1, 0)
-    solved = [trajectory(1, [(1, 1)]) for _ in range(8)]
-    solved[0].turns.append(turn((-1, -1)))
+    solved = [trajectory(1, [(1, 1), (-1, -1)]), *(trajectory(1, [(1, 1)]) for _ in range(7))]
     groups = [group(*solved, task=task)]
     engine, config = Scripted(chat, answers(task)), AdaptationConfig(num_try=8)
     wishes = pool.wishes(groups, 4, 2)
@@ -74,8 +73,8 @@ def test_the_first_valid_proposal_becomes_a_candidate_and_the_others_are_counted
     task = candidate.task
     assert (task.direction, task.born_step, candidate.parent_accuracy) == (Direction.HARDER, 7, 1.0)
     assert domain.describe(task) == other_sentence(domain, pool.active[task.parent_id])
-    assert (domain.adapted / "temp_train" / task.payload["folder"] / "game.tw-pddl").is_file()
-    assert "8 solved episodes" in prompt and "bad x2: look: score -1" in prompt
+    assert (domain.rewriting.waiting / task.payload["folder"] / "game.tw-pddl").is_file()
+    assert "8 solved episodes" in prompt and "bad x2: look: says {(0, 1): -1}" in prompt
 
 
 def test_a_prompt_that_does_not_fit_is_a_counted_rejection(domain, world):

@@ -2,8 +2,8 @@
 
 import pytest
 
+from rlanything.errors import RunError
 from rlanything.runs import checkpoint
-from rlanything.runs.folder import RunError
 from rlanything.weights.checksum import sealed, unsealed
 
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from rlanything.config.schema import Config
-from rlanything.runs.folder import RunError, RunFolder, fingerprint
+from rlanything.errors import RunError
+from rlanything.runs.folder import RunFolder, fingerprint
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from rlanything.config.schema import Config
-from rlanything.runs.folder import RunError
+from rlanything.errors import RunError
 from rlanything.runs.metrics import Metrics, append_jsonl, drop_after, read_jsonl
 
 

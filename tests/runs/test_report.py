@@ -10,18 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import judgement
 
-from rlanything.algorithm.advantages import assign_policy_advantages
+from rlanything.algorithm.advantages import assign_advantages
 from rlanything.algorithm.diagnostics import diagnostics
 from rlanything.algorithm.tasks import TaskPool
-from rlanything.config.schema import Config
+from rlanything.config.schema import AlgorithmConfig, Config
+from rlanything.domains.parts import variant_of
 from rlanything.evaluation.figures import wilson
 from rlanything.runs import excerpts
 from rlanything.runs.folder import RunFolder
 from rlanything.runs.metrics import Metrics, append_jsonl
 from rlanything.runs.report import before_after, report_data, write_report
 from rlanything.runs.store import write_groups
-from rlanything.types import Direction, Evaluation, Group, Status, Task, Trajectory, Turn
+from rlanything.types import Direction, Group, Prompt, Score, Status, Task, Trajectory, Turn
 
 ATTACK = "</script><img src=x onerror=alert(1)><script>alert(2)</script><!--STYLE--> &lt;"
 
@@ -42,18 +44,20 @@ def folder(config: Config) -> RunFolder:
     return found
 
 
-def turn(
-    scores: Sequence[int | None], text: str = "I look. \\boxed{look}", observation: str = "You see a mug 1."
-) -> Turn:
-    evaluations = [Evaluation([1], [2], [-0.1], f"judged {s}", s, "" if s is not None else "no score") for s in scores]
-    return Turn([1, 2], [3], [-0.2], text, "look", observation, label=1, evaluations=evaluations)
+def turn(text: str = "I look. \\boxed{look}", observation: str = "You see a mug 1.") -> Turn:
+    prompt = Prompt(ids=[1, 2])
+    exchange = {"prompt": prompt, "response_ids": [3], "logprobs": [-0.2], "text": text}
+    return Turn(**exchange, action="look", observation=observation, label=1)
 
 
 def group(task: Task, outcomes: Sequence[int], **texts: str) -> Group:
-    made = Group(
-        task, [Trajectory(task.id, i, "a room", [turn([1, -1, None], **texts)], o) for i, o in enumerate(outcomes)]
-    )
-    assign_policy_advantages(made, Config().reward)
+    made = Group(task=task, trajectories=[])
+    for i, outcome in enumerate(outcomes):
+        score = Score(success=outcome > 0)
+        episode = Trajectory(task_id=task.id, index=i, first_observation="a room", turns=[turn(**texts)], score=score)
+        made.trajectories.append(episode)
+        made.judgements += [judgement({(i, 0): s}) for s in (1, -1, None)]
+    assign_advantages([made], AlgorithmConfig())
     return made
 
 
@@ -104,7 +108,7 @@ def read_page(folder: RunFolder) -> tuple[str, Reader, dict[str, Any]]:
 
 
 def test_page_is_one_file_without_outside_references(folder: RunFolder, config: Config) -> None:
-    write_step(folder, config, 1, [group(Task("q", {}), [1, -1])])
+    write_step(folder, config, 1, [group(Task(id="q", payload={}), [1, -1])])
     write_report(folder)
     page, reader, _ = read_page(folder)
     assert not re.search(r"https?:|//|@import|url\(", page)
@@ -121,7 +125,7 @@ def test_page_holds_the_figures(folder: RunFolder, config: Config) -> None:
             folder,
             config,
             step,
-            [group(Task("q", {}), [1, -1])],
+            [group(Task(id="q", payload={}), [1, -1])],
             **{"seconds/rollout": 31.0, "step_s": 30.0, "policy/entropy": 0.123456789},
         )
     write_evaluation(folder, config, 2, "seen", 60, rm_process_accuracy=0.75)
@@ -144,9 +148,9 @@ def test_page_holds_the_figures(folder: RunFolder, config: Config) -> None:
 
 
 def test_model_output_cannot_break_out_of_the_page(folder: RunFolder, config: Config) -> None:
-    task = Task(f"q{ATTACK}", {"sentence": ATTACK})
+    task = Task(id=f"q{ATTACK}", payload={"sentence": ATTACK})
     episodes = group(task, [1, -1], text=ATTACK, observation=ATTACK)
-    episodes.trajectories[0].turns[0].evaluations[0].text = ATTACK
+    episodes.judgements[0].text = ATTACK
     write_step(folder, config, 1, [episodes])
     write_evaluation(folder, config, 1, ATTACK.replace("/", ""), 10)
     write_report(folder)
@@ -156,7 +160,7 @@ def test_model_output_cannot_break_out_of_the_page(folder: RunFolder, config: Co
     shown = data["excerpts"]["files"][0]["tasks"][0]
     assert shown["description"] == ATTACK
     assert shown["episodes"][0]["turns"][0]["observation"] == ATTACK, "what was written must be shown as it was"
-    assert shown["episodes"][0]["turns"][0]["evaluations"][0][1] == ATTACK
+    assert shown["episodes"][0]["turns"][0]["judgements"][0][1] == ATTACK
 
 
 def test_scripts_never_parse_markup() -> None:
@@ -201,15 +205,12 @@ def test_a_unit_tester_is_compared_by_its_tests(folder: RunFolder, config: Confi
 
 
 def test_programs_are_shown_against_their_tests(folder: RunFolder, config: Config) -> None:
-    programs = group(Task("q", {}), [1, -1])
-    for trajectory, results, scores in zip(
-        programs.trajectories, [("ok",), ("wrong_answer",)], [[1, None], [-1, None]], strict=True
-    ):
-        trajectory.turns[0].results, trajectory.turns[0].test_scores = results, scores
-    programs.tests = [
-        Evaluation([1], [2], [-0.5], "```input\n1\n```", 1, advantage=0.5),
-        Evaluation([1], [2], [-0.5], "what?", None, "no blocks"),
-    ]
+    programs = group(Task(id="q", payload={}), [1, -1])
+    for trajectory, results in zip(programs.trajectories, [("ok",), ("wrong_answer",)], strict=True):
+        trajectory.turns[0].results = results
+    right = judgement({(0, 0): 1, (1, 0): -1}, shared=True, text="```input\n1\n```", advantage=0.5)
+    none = judgement({(0, 0): None, (1, 0): None}, shared=True, text="what?", parse_error="no blocks", counts=False)
+    programs.judgements = [right, none]
     write_step(folder, config, 1, [programs])
     write_report(folder)
     [file] = read_page(folder)[2]["excerpts"]["files"]
@@ -233,8 +234,8 @@ def test_before_after_with_one_evaluation_and_with_none(folder: RunFolder, confi
 def test_an_empty_or_unfinished_run_gives_a_page(folder: RunFolder, config: Config, begun: bool) -> None:
     if begun:
         write_evaluation(folder, config, 0, "seen", 0, rm_process_accuracy=float("nan"))
-        broken = Trajectory("q", 0, "", status=Status.ENV_ERROR, error="the environment broke")
-        write_step(folder, config, 1, [Group(Task("q", {}), [broken])])
+        broken = Trajectory(task_id="q", index=0, status=Status.ENV_ERROR, error="the environment broke")
+        write_step(folder, config, 1, [Group(task=Task(id="q", payload={}), trajectories=[broken])])
         with open(folder.metrics, "a") as file:
             file.write('{"step": 2, "ph')  # a crash cut the last line
     write_report(folder)
@@ -250,9 +251,9 @@ def test_a_folder_that_was_never_opened_gives_a_page(config: Config) -> None:
 
 
 def test_lineage_tells_what_became_of_every_variant(folder: RunFolder, config: Config) -> None:
-    root, quiet = Task("root", {"sentence": "find a mug"}), Task("quiet", {})
-    harder = Task("root~1", {}, "root", "root", Direction.HARDER, 1)
-    easier = Task("root~2", {}, "root", "root~1", Direction.EASIER, 2)
+    root, quiet = Task(id="root", payload={"sentence": "find a mug"}), Task(id="quiet", payload={})
+    harder = variant_of(root, {}, Direction.HARDER, "root~1")
+    easier = variant_of(harder, {}, Direction.EASIER, "root~2")
     pool = TaskPool.of([root, quiet], 0.2, 0.8, 0)
     first = [group(root, [1] * 8), group(quiet, [1, -1])]
     pool.settle(first, 1, 2)
@@ -298,7 +299,7 @@ def test_page_stays_small_however_long_the_run(folder: RunFolder, config: Config
     metrics = Metrics(folder.metrics, config)
     long = "word <&> " * 2000
     for step in range(1, 13):
-        groups = [group(Task(f"q{i}", {}), [1, -1] * 4, text=long, observation=long) for i in range(8)]
+        groups = [group(Task(id=f"q{i}", payload={}), [1, -1] * 4, text=long, observation=long) for i in range(8)]
         for g in groups:
             for t in g.trajectories:
                 t.turns *= 10

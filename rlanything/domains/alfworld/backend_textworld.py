@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from rlanything.domains.alfworld.env import observe
 from rlanything.domains.alfworld.model import Game
 from rlanything.domains.alfworld.progress import Progress
-from rlanything.domains.alfworld.simulator import NOTHING_HAPPENS, Episode
-from rlanything.domains.base import Observation
+from rlanything.domains.alfworld.simulator import Episode
+from rlanything.domains.base import Env, Observation
 from rlanything.errors import ClearError
 
 T = TypeVar("T")
@@ -92,7 +93,7 @@ async def _in_thread(function: Callable[..., T], *args: Any) -> T:
     return await asyncio.wrap_future(called)
 
 
-class TextWorldEnv:
+class TextWorldEnv(Env):
     """A TextWorld episode as the loop sees it; steps run in a thread, so other episodes go on meanwhile.
 
     TextWorld has no planner: labels come from the simulator, which takes the same steps alongside, and are None from
@@ -111,7 +112,7 @@ class TextWorldEnv:
         text = await _in_thread(self._episode.reset)
         self._equal = self._shadow.reset() == text
         self._progress = Progress(self._shadow)
-        return Observation(text, tuple(self._episode.admissible))
+        return observe(text, self._episode.admissible)
 
     async def step(self, action: str | None) -> Observation:
         """Take one command; one that is not admissible is answered by "Nothing happens." and marked invalid."""
@@ -122,8 +123,7 @@ class TextWorldEnv:
         shadow_text, _ = self._shadow.step(command)
         label, _ = self._progress.step(command, shadow_text)
         self._equal = self._equal and shadow_text == text
-        actions = tuple(self._episode.admissible)
-        return Observation(text, actions, won, won, text == NOTHING_HAPPENS, label if self._equal else None)
+        return observe(text, self._episode.admissible, won, label if self._equal else None)
 
     async def close(self) -> None:
         """Release TextWorld's environment."""

@@ -9,22 +9,26 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
-from rlanything.domains.alfworld.explorer import Explorer, Prior
+from rlanything.domains.alfworld.explorer import Explorer, Prior, make_prior
+from rlanything.domains.alfworld.games import Games
 from rlanything.domains.alfworld.model import Game, Goal, GoalKind
 from rlanything.domains.alfworld.planner import plan
 from rlanything.domains.alfworld.progress import Progress
 from rlanything.domains.alfworld.prompts import (
     action_response,
+    answer_messages,
     judge_messages,
+    opening_messages,
     rewrite_messages,
     score_response,
-    user_message,
 )
 from rlanything.domains.alfworld.rooms import facts_of, goals_of
 from rlanything.domains.alfworld.sentences import write_sentence
 from rlanything.domains.alfworld.simulator import NOTHING_HAPPENS, Episode
-from rlanything.domains.base import Conversation, Message, Observation, Step, TaskError
-from rlanything.types import Direction, Trajectory, Turn
+from rlanything.domains.base import Observation
+from rlanything.domains.parts import Conversation, Demonstrating
+from rlanything.errors import TaskError
+from rlanything.types import Direction, Message, Prompt, Trajectory, Turn, assistant
 
 SEARCH_NOISE = 0.7  # of the explorer's search order: a policy that always searches alike explores too little
 POLICY_ERRORS = 0.15  # share of wrong actions in demonstrations of acting
@@ -33,6 +37,7 @@ JUDGE_LAPSES = (0.0, 0.8)  # range of the explorer's lapses there: a small polic
 JUDGE_NOTHING = 0.25  # share of the steps that did nothing that are judged: the easiest half of an episode else
 MAX_MISSES = 1000  # games in a row without a demonstration: there will be none
 TWO_TEMPLATES = 2  # sentences a goal
+PRIOR_GAMES = 1000  # games that the explorer's placement prior is counted over
 
 
 def wrong_action(explorer: Explorer, rng: random.Random) -> tuple[str, str]:
@@ -55,27 +60,26 @@ def wrong_action(explorer: Explorer, rng: random.Random) -> tuple[str, str]:
 
 
 def act_demonstration(
-    game: Game, prior: Prior, rng: random.Random, max_step: int, show_actions: str
+    game: Game, prior: Prior, rng: random.Random, max_step: int, style: str, show_actions: str
 ) -> Conversation | None:
-    """One episode as a conversation; None where the explorer does not finish in time."""
+    """One episode as a conversation; None if the explorer does not finish in time."""
     episode = Episode(game)
-    first = Observation(episode.reset(), tuple(episode.admissible))
+    first = Observation(episode.reset(), actions=tuple(episode.admissible))
     explorer = Explorer(game.goal, first.text, prior, rng, SEARCH_NOISE)
-    messages: list[Message] = []
-    trained: list[bool] = []
-    steps: list[Step] = []
+    messages = opening_messages(first, style, show_actions)
+    trained = [False] * len(messages)
     for _ in range(max_step):
         thought, command = explorer.act()
         right = rng.random() >= POLICY_ERRORS
         thought, command = (thought, command) if right else wrong_action(explorer, rng)
-        messages.append(user_message(first, steps, "append_only", show_actions))
-        messages.append({"role": "assistant", "content": action_response(thought, command)})
-        trained += [False, right]
+        messages.append(assistant(action_response(thought, command)))
+        trained.append(right)
         feedback, won = episode.step(command)
-        explorer.observe(command, feedback)
-        steps.append(Step("", command, Observation(feedback, tuple(episode.admissible))))
         if won:
-            return Conversation(messages, trained)
+            return Conversation(messages=messages, trained=trained)
+        explorer.observe(command, feedback)
+        messages += answer_messages(Observation(feedback, actions=tuple(episode.admissible)), show_actions)
+        trained.append(False)
     return None
 
 
@@ -98,7 +102,7 @@ def judge_demonstrations(
 ) -> Iterator[Conversation]:
     """The judgements of one episode's steps; they share the transcript, hence the key."""
     episode = Episode(game)
-    trajectory = Trajectory(game.source, 0, episode.reset())
+    trajectory = Trajectory(task_id=game.source, index=0, first_observation=episode.reset())
     lapse = rng.uniform(*JUDGE_LAPSES)
     explorer = Explorer(game.goal, trajectory.first_observation, prior, rng, SEARCH_NOISE, lapse)
     progress = Progress(episode)
@@ -112,12 +116,10 @@ def judge_demonstrations(
         feedback, won = episode.step(command)
         explorer.observe(command, feedback)
         label, reason = progress.step(command, feedback)
-        trajectory.turns.append(Turn([], [], [], "", command, feedback))
+        trajectory.turns.append(_unsampled_turn(command, feedback))
         if feedback == NOTHING_HAPPENS and rng.random() >= JUDGE_NOTHING:
             continue
-        answer: Message = {"role": "assistant", "content": score_response(reason, label)}
-        messages = [*judge_messages(trajectory, i, style), answer]
-        yield Conversation(messages, [False] * (len(messages) - 1) + [True], key=game.source)
+        yield _demonstrated(judge_messages(trajectory, i, style), score_response(reason, label), game.source)
         if won:
             return
 
@@ -140,9 +142,18 @@ def rewrite_demonstration(game: Game, rng: random.Random, style: str) -> Convers
         accuracy = rng.uniform(0, 0.2) if direction is Direction.EASIER else rng.uniform(0.8, 1)
         messages = rewrite_messages(game.sentence, facts_of(game), direction, round(accuracy * 8) / 8, "", style)
         sentence = write_sentence(goal, rng.randrange(TWO_TEMPLATES))
-        answer: Message = {"role": "assistant", "content": f"\\boxed{{{sentence}}}"}
-        return Conversation([*messages, answer], [False] * len(messages) + [True])
+        return _demonstrated(messages, f"\\boxed{{{sentence}}}")
     return None
+
+
+def _demonstrated(messages: list[Message], answer: str, key: str = "") -> Conversation:
+    """A question with its answer, which alone is learned."""
+    return Conversation(messages=[*messages, assistant(answer)], trained=[False] * len(messages) + [True], key=key)
+
+
+def _unsampled_turn(command: str, feedback: str) -> Turn:
+    """A turn that no model played."""
+    return Turn(prompt=Prompt(ids=[]), response_ids=[], logprobs=[], text="", action=command, observation=feedback)
 
 
 def _effort(game: Game, goal: Goal) -> float | None:
@@ -156,29 +167,32 @@ def _effort(game: Game, goal: Goal) -> float | None:
     return len(commands) + 2 * hidden + 2 * rarity + (1 if goal.kind is GoalKind.TWO else 0)
 
 
-def conversations(
-    role: str, games: Sequence[Game], prior: Prior, rng: random.Random, max_step: int, style: str, show_actions: str
-) -> Iterator[Conversation]:
-    """An endless stream of demonstrations for a role: policy, reward or rewriter.
+class AlfworldDemonstrating(Demonstrating):
+    """Episodes of the explorer, judged and rewritten by the planner's word."""
 
-    Raises TaskError where MAX_MISSES games in a row give none.
-    """
-    misses = 0
-    while misses < MAX_MISSES:
-        game = rng.choice(games)
-        if role == "reward":
-            yield from judge_demonstrations(game, prior, rng, max_step, style)
-            continue
-        conversation = (
-            act_demonstration(game, prior, rng, max_step, show_actions)
-            if role == "policy"
-            else rewrite_demonstration(game, rng, style)
+    def __init__(self, style: str, games: Games, max_step: int, show_actions: str) -> None:
+        self.style, self.games, self.max_step, self.show_actions = style, games, max_step, show_actions
+
+    def conversations(self, role: str, split: str, seed: int) -> Iterator[Conversation]:
+        """An endless stream for policy, reward or rewriter. Raises TaskError if MAX_MISSES games in a row give none."""
+        games, rng = [self.games.by_source(s) for s in sorted(self.games.library.load(split))], random.Random(seed)
+        prior = make_prior(games[:PRIOR_GAMES])
+        misses = 0
+        while misses < MAX_MISSES:
+            game = rng.choice(games)
+            if role == "reward":
+                yield from judge_demonstrations(game, prior, rng, self.max_step, self.style)
+                continue
+            conversation = (
+                act_demonstration(game, prior, rng, self.max_step, self.style, self.show_actions)
+                if role == "policy"
+                else rewrite_demonstration(game, rng, self.style)
+            )
+            misses += 1
+            if conversation is not None:
+                misses = 0
+                yield conversation
+        raise TaskError(
+            f"no demonstration for the {role} in {MAX_MISSES} tries: {self.max_step} turns an episode are too few for "
+            "these games, or their rooms leave no other task; raise max_interaction_step, or choose other games"
         )
-        misses += 1
-        if conversation is not None:
-            misses = 0
-            yield conversation
-    raise TaskError(
-        f"no demonstration for the {role} in {MAX_MISSES} tries: {max_step} turns an episode are too few for these "
-        "games, or their rooms leave no other task; raise max_interaction_step, or choose other games"
-    )

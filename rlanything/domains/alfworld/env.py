@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rlanything.domains.alfworld.model import Game
 from rlanything.domains.alfworld.progress import Progress
 from rlanything.domains.alfworld.simulator import NOTHING_HAPPENS, Episode
-from rlanything.domains.base import Observation
+from rlanything.domains.base import Env, Observation
 
 
-class SimulatorEnv:
+class SimulatorEnv(Env):
     """An episode in the embedded simulator, with step labels."""
 
     def __init__(self, game: Game) -> None:
@@ -18,13 +20,23 @@ class SimulatorEnv:
         """Start anew."""
         text = self.episode.reset()
         self.progress = Progress(self.episode)
-        return Observation(text, tuple(self.episode.admissible))
+        return observe(text, self.episode.admissible)
 
     async def step(self, action: str | None) -> Observation:
         """Take one command; one that is not admissible is answered by NOTHING_HAPPENS and marked invalid."""
         feedback, won = self.episode.step(action or "")
         label, _ = self.progress.step(action or "", feedback)
-        return Observation(feedback, tuple(self.episode.admissible), won, won, feedback == NOTHING_HAPPENS, label)
+        return observe(feedback, self.episode.admissible, won, label)
 
-    async def close(self) -> None:
-        """Nothing is held."""
+
+def observe(text: str, admissible: Sequence[str], won: bool = False, label: int | None = None) -> Observation:
+    """The loop's view of an answer. The admissible commands name the state: place, hand, what is open and in reach."""
+    return Observation(
+        text,
+        actions=tuple(admissible),
+        done=won,
+        success=won,
+        invalid=text == NOTHING_HAPPENS,
+        label=label,
+        state="\n".join(admissible),
+    )

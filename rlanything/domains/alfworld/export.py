@@ -19,7 +19,7 @@ from typing import Any
 from rlanything.domains.alfworld.game import PackedGame
 from rlanything.domains.alfworld.goals import goal_pddl, pddl_params
 from rlanything.domains.alfworld.model import TASK_PREFIX, Goal
-from rlanything.domains.base import TaskError
+from rlanything.errors import TaskError
 
 XZ_PRESET = 1  # games repeat themselves so much that higher presets save little and cost minutes
 _TASK_RULE = re.compile(r'("rhs":\s*)"Your task is to: (?:[^"\\]|\\.)*"')

@@ -17,7 +17,7 @@ from sys import intern
 from typing import Any
 
 from rlanything.domains.alfworld.model import TASK_PREFIX, Game, Goal, GoalKind, Object, Receptacle, State
-from rlanything.domains.base import TaskError
+from rlanything.errors import TaskError
 
 _FACT = re.compile(r"\(([^()]+)\)")
 _SENTENCE = re.compile(r'"rhs":\s*("Your task is to: (?:[^"\\]|\\.)*")')

@@ -10,7 +10,7 @@ from typing import Any
 
 from rlanything.domains.alfworld.game import Template, packed_lines
 from rlanything.domains.alfworld.model import TASK_PREFIX
-from rlanything.domains.base import TaskError
+from rlanything.errors import TaskError
 
 # What alfworld-download calls the splits.
 FOLDERS = {"eval_in_distribution": "valid_seen", "eval_out_of_distribution": "valid_unseen"}

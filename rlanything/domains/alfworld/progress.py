@@ -14,7 +14,7 @@ import re
 from rlanything.domains.alfworld.model import GoalKind
 from rlanything.domains.alfworld.planner import StepLabel, distance, label
 from rlanything.domains.alfworld.simulator import NOTHING_HAPPENS, Episode
-from rlanything.domains.base import TaskError
+from rlanything.errors import TaskError
 
 _SEEN = re.compile(r"\ba ([a-z]+) (\d+)")
 

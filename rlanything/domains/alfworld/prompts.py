@@ -6,17 +6,16 @@ tiny models that learned the rules from demonstrations. Both answer in \\boxed{.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
-from rlanything.domains.base import Message, Observation, ParsedAction, Step
-from rlanything.types import Direction, Trajectory
+from rlanything.domains.answers import boxed
+from rlanything.domains.base import Observation, ParsedAction, Step
+from rlanything.domains.parts import conversation
+from rlanything.types import Direction, Message, Trajectory, user
 
-_BOXED = re.compile(r"\\boxed\{([^{}]*)\}")
 _WELCOME = "-= Welcome to TextWorld, ALFRED! =-\n\n"
 # Commands that change something where one stands; going and looking are always known.
 ACTING = ("take ", "move ", "open ", "close ", "use ", "heat ", "cool ", "clean ", "slice ")
-_SCORES = {"1": 1, "+1": 1, "-1": -1}
 
 POLICY_SYSTEM = (
     "You are an agent in a household. You see one room as text and act by commands such as: go to shelf 1, "
@@ -56,23 +55,28 @@ def _with_actions(text: str, observation: Observation, show_actions: str) -> str
     return f"{text}\nCommands:\n{numbered}"
 
 
-def user_message(first: Observation, steps: Sequence[Step], history: str, show_actions: str) -> Message:
-    """What the policy reads before its next turn."""
-    if not steps:
-        return {"role": "user", "content": _with_actions(opening(first), first, show_actions)}
-    now = steps[-1].observation
-    if history == "append_only":
-        return {"role": "user", "content": _with_actions(now.text, now, show_actions)}
+def opening_messages(first: Observation, style: str, show_actions: str) -> list[Message]:
+    """What the policy reads before its first turn."""
+    return conversation(POLICY_SYSTEM, _with_actions(opening(first), first, show_actions), style)
+
+
+def answer_messages(observation: Observation, show_actions: str) -> list[Message]:
+    """What the policy reads after a turn."""
+    return [user(_with_actions(observation.text, observation, show_actions))]
+
+
+def retold_messages(first: Observation, steps: Sequence[Step], style: str, show_actions: str) -> list[Message]:
+    """What the policy reads if everything is rendered anew."""
     past = "".join(f"\n> {s.action or '(no command)'}\n{s.observation.text}" for s in steps)
-    return {"role": "user", "content": _with_actions(opening(first) + past, now, show_actions)}
+    return conversation(POLICY_SYSTEM, _with_actions(opening(first) + past, steps[-1].observation, show_actions), style)
 
 
 def parse_action(text: str, observation: Observation, show_actions: str) -> ParsedAction:
     """The last boxed command; a boxed number names a command where all are listed."""
-    boxed = _BOXED.findall(text)
-    if not boxed:
+    found = boxed(text)
+    if not found:
         return ParsedAction(None, "no \\boxed{command}")
-    action = " ".join(boxed[-1].split())
+    action = found[-1]
     if show_actions == "all" and action.isdecimal():
         if not 1 <= int(action) <= len(observation.actions):
             return ParsedAction(
@@ -87,35 +91,21 @@ def judge_messages(trajectory: Trajectory, i: int, style: str) -> list[Message]:
     opened = opening(Observation(trajectory.first_observation))
     past = "".join(f"\n> {t.action or '(no command)'}\n{t.observation}" for t in trajectory.turns[: i + 1])
     question = "Judge the last step." if style == "compact" else f"Is step {i + 1}, the last one, good or bad?"
-    user: Message = {"role": "user", "content": f"{opened}{past}\n{question}"}
-    return [user] if style == "compact" else [{"role": "system", "content": JUDGE_SYSTEM}, user]
-
-
-def parse_score(text: str) -> tuple[int | None, str]:
-    """The score of an evaluation: exactly one boxed value, which must be 1 or -1."""
-    boxed = _BOXED.findall(text)
-    if len(boxed) != 1:
-        return None, f"{len(boxed)} boxed scores, expected one"
-    score = _SCORES.get(boxed[0].strip())
-    return (score, "") if score is not None else (None, f"boxed {boxed[0]!r}, expected 1 or -1")
+    return conversation(JUDGE_SYSTEM, f"{opened}{past}\n{question}", style)
 
 
 def rewrite_messages(
     sentence: str, facts: str, direction: Direction, accuracy: float, critic: str, style: str
 ) -> list[Message]:
     """The scene, the critic's words, the task and the wish."""
-    user: Message = {
-        "role": "user",
-        "content": f"Room: {facts}\nCritic: {critic or 'none'}\nTask: {sentence}\nSolved: {accuracy:.0%}\n"
-        f"Make it {direction}.",
-    }
-    return [user] if style == "compact" else [{"role": "system", "content": REWRITE_SYSTEM}, user]
+    asked = f"Room: {facts}\nCritic: {critic or 'none'}\nTask: {sentence}\nSolved: {accuracy:.0%}\nMake it {direction}."
+    return conversation(REWRITE_SYSTEM, asked, style)
 
 
 def parse_proposal(text: str) -> str | None:
     """The last boxed sentence of a rewrite."""
-    boxed = _BOXED.findall(text)
-    return " ".join(boxed[-1].split()) if boxed else None
+    found = boxed(text)
+    return found[-1] if found else None
 
 
 def action_response(thought: str, action: str) -> str:

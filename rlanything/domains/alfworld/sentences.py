@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from rlanything.domains.alfworld.model import Game, Goal, GoalKind
-from rlanything.domains.base import RejectedTask
+from rlanything.domains.parts import RejectedTask
 
 # What `task` may be in ALFWorld's own grammar (json_2.1.1); {o} is the object, {r} the receptacle or lamp.
 TEMPLATES: dict[GoalKind, tuple[str, str]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from rlanything.domains.base import Observation, SandboxFailure
+from rlanything.domains.base import Env, Observation, SandboxFailure
 from rlanything.domains.coding import prompts
 from rlanything.domains.coding.problems import Check
 from rlanything.domains.coding.trials import Trials, clip
@@ -13,7 +13,7 @@ from rlanything.sandbox.protocol import Verdict
 from rlanything.types import Task
 
 
-class ProgramEnv:
+class ProgramEnv(Env):
     """One attempt: the statement, then the verdicts of the program that was written."""
 
     def __init__(self, task: Task, tests: Sequence[Check], trials: Trials) -> None:
@@ -24,9 +24,9 @@ class ProgramEnv:
         return Observation(prompts.statement(self.task.payload))
 
     async def step(self, action: str | None) -> Observation:
-        """Try the program on all tests. Raises SandboxFailure."""
+        """Try the program on all tests; the reward is the share that it passes. Raises SandboxFailure."""
         if action is None:
-            return Observation("No program was found in the answer.", done=True, invalid=True)
+            return Observation("No program was found in the answer.", done=True, invalid=True, reward=0.0)
         tests, time_s = self.tests, self.task.payload["time_limit_s"]
         found = await asyncio.gather(*(self.trials.verdict(action, test, time_s) for test in tests))
         verdicts = [verdict for verdict, _ in found]
@@ -40,7 +40,5 @@ class ProgramEnv:
                 f" The first that failed: {verdict.replace('_', ' ')}.\nInput:\n{clip(test.input)}\nExpected:\n"
                 f"{clip(test.output)}\nFound:\n{said}"
             )
-        return Observation(text, (), True, not failed, results=tuple(map(str, verdicts)))
-
-    async def close(self) -> None:
-        """Nothing is held."""
+        passed = 1 - len(failed) / len(tests) if tests else 1.0
+        return Observation(text, done=True, success=not failed, reward=passed, results=tuple(map(str, verdicts)))

@@ -12,9 +12,9 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from rlanything.domains.base import TaskError
 from rlanything.domains.coding.operations import ANSWER, LETTERS, NUMBERS, OPENINGS, OPERATIONS, READ, WORD, Operation
 from rlanything.domains.coding.problems import Check
+from rlanything.errors import TaskError
 
 Chain = list[list[Any]]  # [operation's name, {parameter: value}] of each
 TIME_LIMIT_S = 1.0

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlanything.domains.base import TaskError
+from rlanything.errors import TaskError
 
 TIME_LIMIT_S = 4.0  # of a problem that names none
 MAX_TEST_CHARS = 32 << 20  # of one test's input or output: more is a mistake in the data

@@ -11,9 +11,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlanything.domains.base import Message, ParsedAction
+from rlanything.domains.answers import last_object
+from rlanything.domains.base import ParsedAction
 from rlanything.domains.coding.problems import Check
-from rlanything.types import Direction
+from rlanything.domains.parts import conversation
+from rlanything.types import Direction, Message, Task
 
 MAX_GENERATED_CHARS = 100_000  # of a test or a problem that a model writes
 MIN_TESTS = 4  # of a problem that a model writes
@@ -42,9 +44,9 @@ REWRITE_SYSTEM = (
 )
 
 
-def _conversation(system: str, text: str, style: str) -> list[Message]:
-    user: Message = {"role": "user", "content": text}
-    return [user] if style == "compact" else [{"role": "system", "content": system}, user]
+def own_tests(task: Task, num: int) -> list[Check]:
+    """Those of the problem's tests that decide whether a program is correct: the first `num`, or all if it is 0."""
+    return [Check(*test) for test in task.payload["tests"][: num or None]]
 
 
 def statement(payload: Mapping[str, Any]) -> str:
@@ -73,7 +75,7 @@ def program_response(thought: str, program: str) -> str:
 
 def test_messages(payload: Mapping[str, Any], style: str) -> list[Message]:
     """The problem, and the wish for one test."""
-    return _conversation(TEST_SYSTEM, f"{statement(payload)}\n\nWrite one test.", style)
+    return conversation(TEST_SYSTEM, f"{statement(payload)}\n\nWrite one test.", style)
 
 
 def parse_test(text: str) -> tuple[Check | None, str]:
@@ -100,7 +102,7 @@ def rewrite_messages(
 ) -> list[Message]:
     """The original problem, the problem now, how programs did, and the wish."""
     original = "" if root == payload["question"] else f"Original problem:\n{root}\n\n"
-    return _conversation(
+    return conversation(
         REWRITE_SYSTEM,
         f"{original}Problem:\n{statement(payload)}\n\nSolved: {accuracy:.0%}\n{critic}\n\nMake it {direction}.",
         style,
@@ -131,7 +133,7 @@ def problem_response(question: str, tests: Sequence[Check], steps: Sequence[str]
 
 def parse_problem(text: str) -> dict[str, Any] | None:
     """The last JSON object with a question, whatever text is around it, as a row of a data file."""
-    found = _last_object(text)
+    found = last_object(text, ["question"])
     if found is None:
         return None
     tests = found.get("tests")
@@ -141,17 +143,3 @@ def parse_problem(text: str) -> dict[str, Any] | None:
         "test_input": [test.get("input") for test in pairs],
         "test_output": [test.get("output") for test in pairs],
     }
-
-
-def _last_object(text: str) -> dict[str, Any] | None:
-    decoder, found, start = json.JSONDecoder(), None, text.find("{")
-    while start >= 0:
-        try:
-            value, end = decoder.raw_decode(text, start)
-        except (ValueError, RecursionError):  # the latter: brackets in brackets, without an end
-            end = start + 1
-        else:
-            if isinstance(value, dict) and "question" in value:
-                found = value
-        start = text.find("{", end)
-    return found

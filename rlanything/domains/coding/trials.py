@@ -6,9 +6,9 @@ import asyncio
 from functools import partial
 
 from rlanything.config.schema import SandboxConfig
-from rlanything.domains.base import TaskError
 from rlanything.domains.coding.compare import same_output
 from rlanything.domains.coding.problems import Check
+from rlanything.errors import TaskError
 from rlanything.sandbox.pool import Sandbox, SandboxUnavailable
 from rlanything.sandbox.protocol import Limits, Verdict
 

@@ -22,8 +22,7 @@ from vllm.sampling_params import RequestOutputKind
 from rlanything.config.schema import EngineConfig
 from rlanything.engines.admission import Admission
 from rlanything.engines.base import Completion, EngineDead, EngineError, EngineStats, SamplingParams
-from rlanything.engines.request import response_limit, token_ids
-from rlanything.engines.sampling import mix
+from rlanything.engines.request import mix, response_limit, token_ids
 from rlanything.engines.vllm import LOG_FORMAT, LOGGER, weights
 from rlanything.processes.watchdog import Watchdog
 from rlanything.weights.precision import torch_dtype

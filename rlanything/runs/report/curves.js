@@ -31,7 +31,7 @@ const CHARTS = [
     unit: "percent",
     top: 1,
     series: evaluated("success_rate", true),
-    note: "The same tasks at every evaluation; bands are 95 % Wilson intervals.",
+    note: "The same tasks at every evaluation; bands are 95 % intervals over tasks.",
   },
   {
     title: "Success in training",
@@ -113,7 +113,7 @@ const CHARTS = [
     title: "Output without effect",
     unit: "percent",
     top: 1,
-    note: "Invalid: actions that did nothing, those that could not be parsed among them. Votes: evaluations without a score.",
+    note: "Invalid: actions that did nothing, those that could not be parsed among them. Votes: judgements without a score.",
     series: [
       trained("invalid", "invalid_action_rate"),
       trained("unparsable", "unparsable_action_rate"),

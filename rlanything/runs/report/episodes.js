@@ -1,6 +1,7 @@
 /* A sample of episodes, turn by turn: what was said, done and answered, and what the feedback made of it. */
 const ADVANTAGE_SPAN = 3; /* z-scores beyond it fill the bar */
 const FEEDBACK_SPAN = 2; /* R with w_o = λ = 1 */
+const ENDINGS = { turns: ": out of turns", length: ": a response was cut at its limit", context: ": out of context" };
 
 function mark(score, title) {
   if (!exists(score)) return el("span", { class: "mark none", title: title || "no score" }, "?");
@@ -99,7 +100,7 @@ function turnRow(turn, i, trains) {
       turn.invalid ? el("div", { class: "small bad" }, "invalid action") : null,
       stops,
     ),
-    el("div", { class: "side" }, turn.evaluations.map(vote)),
+    el("div", { class: "side" }, turn.judgements.map(vote)),
     numbers(turn, trains),
   );
 }
@@ -108,7 +109,7 @@ function tone(episode) {
   if (!["completed", "truncated"].includes(episode.status))
     return ["!", "broken", `broken by the infrastructure (${episode.status}): ${episode.error}`];
   if (episode.outcome > 0) return ["✓", "good", "solved"];
-  return ["✗", "bad", episode.status === "truncated" ? "not solved: out of turns or context" : "not solved"];
+  return ["✗", "bad", `not solved${ENDINGS[episode.ending] || ""}`];
 }
 
 function taskName(task) {

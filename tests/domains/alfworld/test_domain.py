@@ -6,33 +6,35 @@ import random
 from itertools import islice
 
 import pytest
+from builders import config_of
 
-from rlanything.config.schema import DatasetConfig
 from rlanything.domains.alfworld.domain import AlfworldDomain
 from rlanything.domains.alfworld.env import SimulatorEnv
 from rlanything.domains.alfworld.explorer import Explorer, make_prior
 from rlanything.domains.alfworld.game import load_packed, read_game
 from rlanything.domains.alfworld.model import GoalKind
 from rlanything.domains.alfworld.planner import plan
-from rlanything.domains.alfworld.prompts import parse_action, parse_score
+from rlanything.domains.alfworld.prompts import parse_action
 from rlanything.domains.alfworld.rooms import facts_of, goals_of
 from rlanything.domains.alfworld.sentences import TEMPLATES, read_sentence, write_sentence
 from rlanything.domains.alfworld.simulator import Episode
-from rlanything.domains.base import Observation, RejectedTask, TaskError
+from rlanything.domains.answers import parse_score
+from rlanything.domains.base import Observation
+from rlanything.domains.parts import RejectedTask
+from rlanything.errors import TaskError
 from rlanything.types import Direction
 
 
 @pytest.fixture
 def domain(world, tmp_path):
-    config = DatasetConfig(path=str(world.games), prompt="compact", show_actions="here")
-    made = AlfworldDomain(config, "test", 20)
-    made.adapted = tmp_path / "json_2.1.1" / "test"
+    made = AlfworldDomain(config_of("alfworld", world.games, show_actions="here"))
+    made.rewriting.waiting, made.rewriting.accepted = tmp_path / "temp_train", tmp_path / "syn_train"
     return made
 
 
 @pytest.fixture
 def games(domain):
-    return [domain._game(t.id) for t in domain.tasks("train")]
+    return [domain.games.by_source(t.id) for t in domain.tasks("train")]
 
 
 def test_sentences_of_all_goals_of_a_room_are_read_back(games):
@@ -71,10 +73,11 @@ def variant_sentence(game):
 
 def test_a_variant_is_exported_with_the_new_sentence_and_a_walkthrough_that_wins(domain):
     task = domain.tasks("train")[0]
-    sentence = variant_sentence(domain._game(task.id))
-    variant = domain.parse_task(f"easier: \\boxed{{{sentence}}}", task, Direction.EASIER, "v~1")
+    sentence = variant_sentence(domain.games.by_source(task.id))
+    variant = domain.rewriting.parse(f"easier: \\boxed{{{sentence}}}", task, Direction.EASIER, "v~1")
     assert (variant.parent_id, variant.root_id, domain.describe(variant)) == (task.id, task.id, sentence)
-    file = domain.adapted / "temp_train" / variant.payload["folder"] / "game.tw-pddl"
+    domain.rewriting.open(variant)
+    file = domain.rewriting.waiting / variant.payload["folder"] / "game.tw-pddl"
     text = file.read_text()
     assert sentence in text and domain.describe(task) not in text
     game = read_game(file)
@@ -89,20 +92,24 @@ def test_a_variant_is_exported_with_the_new_sentence_and_a_walkthrough_that_wins
 
 def test_an_accepted_variant_moves_to_syn_train_and_a_dropped_one_goes(domain):
     task = domain.tasks("train")[0]
-    text = f"\\boxed{{{variant_sentence(domain._game(task.id))}}}"
+    text = f"\\boxed{{{variant_sentence(domain.games.by_source(task.id))}}}"
     for name, accepted in (("v~1", True), ("v~2", False)):
-        variant = domain.parse_task(text, task, Direction.EASIER, name)
-        domain.settle_task(variant, accepted)
-        assert not (domain.adapted / "temp_train" / name).exists()
-        assert (domain.adapted / "syn_train" / name).exists() == accepted
+        variant = domain.rewriting.parse(text, task, Direction.EASIER, name)
+        assert not (domain.rewriting.waiting / name).exists(), "parsing writes nothing"
+        domain.rewriting.open(variant)
+        domain.rewriting.settle(variant, accepted)
+        assert not (domain.rewriting.waiting / name).exists()
+        assert (domain.rewriting.accepted / name).exists() == accepted
 
 
 def test_a_variant_that_a_step_dropped_and_a_crash_undid_may_be_accepted_after_all(domain):
     task = domain.tasks("train")[0]
-    variant = domain.parse_task(f"\\boxed{{{variant_sentence(domain._game(task.id))}}}", task, Direction.EASIER, "v~1")
-    domain.settle_task(variant, accepted=False)
-    domain.settle_task(variant, accepted=True)
-    assert (domain.adapted / "syn_train/v~1/game.tw-pddl").is_file()
+    variant = domain.rewriting.parse(
+        f"\\boxed{{{variant_sentence(domain.games.by_source(task.id))}}}", task, Direction.EASIER, "v~1"
+    )
+    domain.rewriting.settle(variant, accepted=False)
+    domain.rewriting.settle(variant, accepted=True)
+    assert (domain.rewriting.accepted / "v~1/game.tw-pddl").is_file()
 
 
 def test_a_variant_that_holds_at_the_start_or_takes_too_long_is_rejected(domain, games):
@@ -112,50 +119,50 @@ def test_a_variant_that_holds_at_the_start_or_takes_too_long_is_rejected(domain,
         (g for g in goals_of(game) if g != game.goal), key=lambda g: len(plan(Episode(game.with_goal(g, ""))) or [])
     )
     for goal, reason, max_step in ((done, "already_solved", 20), (long, "too_long", 2)):
-        domain.max_step = max_step
+        domain.rewriting.max_step = max_step
         with pytest.raises(RejectedTask) as rejected:
-            domain.parse_task(f"\\boxed{{{write_sentence(goal)}}}", task, Direction.EASIER, "v~1")
+            domain.rewriting.parse(f"\\boxed{{{write_sentence(goal)}}}", task, Direction.EASIER, "v~1")
         assert rejected.value.reason == reason
 
 
 def test_a_split_is_found_by_the_name_that_alfworld_download_gives_it(world, tmp_path):
     (tmp_path / "valid_seen.jsonl.xz").write_bytes((world.games / "eval_in_distribution.jsonl.xz").read_bytes())
     (tmp_path / "template.json").write_bytes((world.games / "template.json").read_bytes())
-    config = DatasetConfig(path=str(tmp_path))
-    assert len(AlfworldDomain(config, "test", 20).tasks("eval_in_distribution")) == 6
+    assert len(AlfworldDomain(config_of("alfworld", tmp_path)).tasks("eval_in_distribution")) == 6
 
 
 def test_a_corrupt_template_of_packed_games_is_named(world, tmp_path):
     (tmp_path / "train.jsonl.xz").write_bytes((world.games / "train.jsonl.xz").read_bytes())
     (tmp_path / "template.json").write_text('{"pddl_domain": ')
     with pytest.raises(TaskError, match=r"template\.json: not the template"):
-        AlfworldDomain(DatasetConfig(path=str(tmp_path)), "test", 20).tasks("train")
+        AlfworldDomain(config_of("alfworld", tmp_path)).tasks("train")
 
 
 def test_a_variant_that_a_crash_left_behind_is_written_anew(domain):
     task = domain.tasks("train")[0]
-    text = f"\\boxed{{{variant_sentence(domain._game(task.id))}}}"
+    text = f"\\boxed{{{variant_sentence(domain.games.by_source(task.id))}}}"
     for _ in range(2):
-        variant = domain.parse_task(text, task, Direction.EASIER, "v~1")
-    domain.settle_task(variant, accepted=True)
-    domain.settle_task(variant, accepted=True)
+        variant = domain.rewriting.parse(text, task, Direction.EASIER, "v~1")
+        domain.rewriting.open(variant)
+    domain.rewriting.settle(variant, accepted=True)
+    domain.rewriting.settle(variant, accepted=True)
 
 
 def test_a_variant_of_a_variant_edits_the_variant(domain):
     task = domain.tasks("train")[0]
-    sentence = variant_sentence(domain._game(task.id))
-    variant = domain.parse_task(f"\\boxed{{{sentence}}}", task, Direction.EASIER, "v~1")
-    prompt = domain.rewrite_messages(variant, Direction.HARDER, 1.0, "")[-1]["content"]
+    sentence = variant_sentence(domain.games.by_source(task.id))
+    variant = domain.rewriting.parse(f"\\boxed{{{sentence}}}", task, Direction.EASIER, "v~1")
+    prompt = domain.rewriting.messages(variant, Direction.HARDER, 1.0, "")[-1]["content"]
     assert f"Task: {sentence}" in prompt
     with pytest.raises(RejectedTask, match="unchanged"):
-        domain.parse_task(f"\\boxed{{{sentence}}}", variant, Direction.HARDER, "v~2")
-    grandchild = domain.parse_task(f"\\boxed{{{domain.describe(task)}}}", variant, Direction.HARDER, "v~3")
+        domain.rewriting.parse(f"\\boxed{{{sentence}}}", variant, Direction.HARDER, "v~2")
+    grandchild = domain.rewriting.parse(f"\\boxed{{{domain.describe(task)}}}", variant, Direction.HARDER, "v~3")
     assert (grandchild.parent_id, grandchild.root_id) == ("v~1", task.id)
 
 
 def test_a_proposal_without_a_boxed_task_is_rejected(domain):
     with pytest.raises(RejectedTask, match="no_proposal"):
-        domain.parse_task("put a mug in cabinet.", domain.tasks("train")[0], Direction.EASIER, "v")
+        domain.rewriting.parse("put a mug in cabinet.", domain.tasks("train")[0], Direction.EASIER, "v")
 
 
 def test_the_planners_way_is_progress_at_every_step(games):
@@ -253,14 +260,14 @@ def test_facts_list_what_can_be_used_and_where(games):
 def test_missing_games_and_corrupt_files_are_named(tmp_path, monkeypatch):
     monkeypatch.delenv("ALFWORLD_DATA", raising=False)
     with pytest.raises(TaskError, match="dataset.path: empty"):
-        AlfworldDomain(DatasetConfig(), "test", 20)
+        AlfworldDomain(config_of("alfworld"))
     with pytest.raises(TaskError, match="no games of split 'train'"):
-        AlfworldDomain(DatasetConfig(path=str(tmp_path)), "test", 20).tasks("train")
+        AlfworldDomain(config_of("alfworld", tmp_path)).tasks("train")
     folder = tmp_path / "json_2.1.1" / "train" / "a" / "trial"
     folder.mkdir(parents=True)
     (folder / "game.tw-pddl").write_text(json.dumps({"grammar": "x"}))
     with pytest.raises(TaskError, match="game.tw-pddl: not a game"):
-        AlfworldDomain(DatasetConfig(path=str(tmp_path)), "test", 20).tasks("train")
+        AlfworldDomain(config_of("alfworld", tmp_path)).tasks("train")
 
 
 def test_games_that_alfworld_itself_leaves_out_are_left_out(world, tmp_path):
@@ -275,5 +282,5 @@ def test_games_that_alfworld_itself_leaves_out_are_left_out(world, tmp_path):
         folder.mkdir(parents=True)
         (folder / "game.tw-pddl").write_text(json.dumps(game.data | {"solvable": solvable}))
         (folder / "traj_data.json").write_text(json.dumps(game.traj))
-    tasks = AlfworldDomain(DatasetConfig(path=str(tmp_path)), "test", 20).tasks("train")
+    tasks = AlfworldDomain(config_of("alfworld", tmp_path)).tasks("train")
     assert [t.id for t in tasks] == ["train/pick-Mug-1/trial"]

@@ -27,7 +27,7 @@ from rlanything.domains.alfworld.model import Goal, GoalKind
 from rlanything.domains.alfworld.planner import plan
 from rlanything.domains.alfworld.sentences import write_sentence
 from rlanything.domains.alfworld.simulator import Episode
-from rlanything.domains.base import TaskError
+from rlanything.errors import TaskError
 
 ROOT = Path(__file__).parents[3]
 

@@ -12,7 +12,7 @@ from shared_games import packed, real_games
 from tiny_rooms import room
 
 from rlanything.domains.alfworld.game import Goal, GoalKind, load_packed, parse_game, read_game
-from rlanything.domains.base import TaskError
+from rlanything.errors import TaskError
 
 SIMPLE = Goal(GoalKind.SIMPLE, "Mug", "Desk")
 GOALS = [

@@ -5,22 +5,24 @@ import json
 from types import SimpleNamespace
 
 import pytest
+from builders import config_of
 from coding_world import PROBLEMS, rows
 
-from rlanything.algorithm.advantages import assign_policy_advantages, assign_reward_advantages
+from rlanything.algorithm.advantages import assign_advantages
+from rlanything.algorithm.consistency import assign_consistency, passes_correct
 from rlanything.algorithm.tasks import TaskPool
-from rlanything.config.schema import AdaptationConfig, DatasetConfig, RewardConfig, RolloutConfig, SandboxConfig
-from rlanything.domains.base import JudgedDomain, ProgramDomain, RejectedTask
+from rlanything.config.schema import AdaptationConfig, AlgorithmConfig, RewardConfig, RolloutConfig, SandboxConfig
 from rlanything.domains.coding import prompts
 from rlanything.domains.coding.domain import CodingDomain
 from rlanything.domains.coding.problems import Check
+from rlanything.domains.parts import RejectedTask
 from rlanything.engines.base import Completion
-from rlanything.engines.chat import ChatModel
+from rlanything.engines.chat_model import ChatModel
 from rlanything.rollout.collect import Batch, Collector
 from rlanything.rollout.rewriting import rewrite
 from rlanything.sandbox.kernel import SUPPORTED
 from rlanything.sandbox.protocol import Execution, Verdict
-from rlanything.types import Direction, Status
+from rlanything.types import Direction, Prompt, Status
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason="the sandbox wants Linux")
 RIGHT = prompts.program_response("I add.", PROBLEMS[0][1])
@@ -47,7 +49,9 @@ class Script:
 
 def model(texts: list[str]) -> ChatModel:
     chat = SimpleNamespace(
-        eos_id=0, prompt=lambda messages: [*str(messages).encode()], decode=lambda ids: bytes(ids).decode()
+        stop_ids=(0,),
+        prompt=lambda messages, tools=(): Prompt(ids=[*str(messages).encode()]),
+        decode=lambda ids: bytes(ids).decode(),
     )
     return ChatModel(Script(texts), chat)
 
@@ -55,7 +59,7 @@ def model(texts: list[str]) -> ChatModel:
 @pytest.fixture
 def domain(tmp_path):
     (tmp_path / "train.json").write_text(json.dumps(rows()))
-    domain = CodingDomain(DatasetConfig("coding", path=str(tmp_path), prompt="compact"), SandboxConfig(num_runner=2))
+    domain = CodingDomain(config_of("coding", tmp_path, sandbox=SandboxConfig(num_runner=2)))
     yield domain
     domain.close()
 
@@ -63,15 +67,12 @@ def domain(tmp_path):
 def play(domain, programs, tests, reward=None):
     config = reward or RewardConfig(num_evaluation=len(tests), consistency="tests")
     collector = Collector(domain, model(programs), model(tests) if tests else None, config)
-    batch = Batch(domain.tasks("train")[:1], len(programs), "seed", RolloutConfig(max_interaction_step=1, num_retry=0))
+    rollout = RolloutConfig(max_interaction_step=1, num_retry=0)
+    batch = Batch(tasks=domain.tasks("train")[:1], num=len(programs), seed="seed", rollout=rollout)
     [group] = asyncio.run(collector.collect(batch, lambda: None))
-    assign_policy_advantages(group, config)
-    assign_reward_advantages(group, config)
+    assign_advantages([group], AlgorithmConfig())
+    assign_consistency([group], config)
     return group
-
-
-def test_it_is_a_program_domain_and_no_judged_one(domain):
-    assert isinstance(domain, ProgramDomain) and not isinstance(domain, JudgedDomain)
 
 
 def test_programs_meet_the_problem_s_tests_and_those_that_the_reward_model_wrote(domain):
@@ -80,15 +81,17 @@ def test_programs_meet_the_problem_s_tests_and_those_that_the_reward_model_wrote
     turns = [t.turns[0] for t in group.trajectories]
     assert turns[0].results == ("ok",) * 4 and turns[1].results == ("wrong_answer",) * 4
     assert turns[3].results == ("runtime_error",) * 4 and turns[4].results == () and turns[4].invalid
-    assert [turn.test_scores for turn in turns] == [
+    assert [[t.scores[e, 0] for t in group.judgements] for e in range(5)] == [
         [1, 1, -1, None],
         [-1, 1, 1, None],
         [1, 1, -1, None],
         [-1, -1, -1, None],
         [-1, -1, -1, None],
     ]
-    assert [t.score for t in group.tests] == [1, 1, -1, None] and group.tests[3].parse_error
-    assert [t.reward for t in group.tests] == [3.0, 2.0, -1.0, -3.0]
+    assert [passes_correct(group, t) for t in group.judgements] == [True, True, False, None]
+    assert [t.counts for t in group.judgements] == [True, True, False, False] and group.judgements[3].parse_error
+    assert [t.score.reward for t in group.trajectories] == [1.0, 0.0, 1.0, 0.0, 0.0]
+    assert [t.reward for t in group.judgements] == [3.0, 2.0, -1.0, -3.0]
     assert [turn.reward for turn in turns] == [2.0, -1.0, 2.0, -2.0, -2.0]
     assert turns[0].advantage > 0 > turns[1].advantage > turns[3].advantage
     assert "ZeroDivisionError" in turns[3].observation
@@ -107,7 +110,7 @@ def test_a_broken_sandbox_is_a_failure_and_never_a_reward(domain, monkeypatch):
     monkeypatch.setattr(domain.trials.start(), "run", broken)
     group = play(domain, [RIGHT, RIGHT], [TELLS])
     assert [t.status for t in group.trajectories] == [Status.SANDBOX_ERROR] * 2 and group.valid == []
-    assert group.tests[0].score is None and group.tests[0].advantage == 0.0
+    assert group.judgements[0].scores == {} and group.judgements[0].advantage == 0.0
 
 
 def test_the_same_program_on_the_same_test_is_executed_once(domain, monkeypatch):
@@ -150,11 +153,13 @@ PROPOSAL = {"question": "Print the sum of a, b and c.", "tests": TESTS}
 def test_a_proposal_becomes_a_task_whatever_text_is_around_it(domain):
     task = domain.tasks("train")[0]
     text = f'Think {{so}}: {{"a": 1}}\n```json\n{json.dumps(PROPOSAL)}\n``` and that is all }}.'
-    variant = domain.parse_task(text, task, Direction.HARDER, "q#1")
+    variant = domain.rewriting.parse(text, task, Direction.HARDER, "q#1")
     assert variant.payload["question"] == PROPOSAL["question"] and variant.payload["tests"][0] == ["0 1 1", "2"]
     assert variant.payload["root"] == task.payload["question"] and variant.parent_id == task.id
     assert variant.payload["time_limit_s"] == 2.0 and "solution" not in variant.payload
-    deeper = domain.rewrite_messages(variant, Direction.EASIER, 0.1, domain.critic(play(domain, [RIGHT], [TELLS])))
+    deeper = domain.rewriting.messages(
+        variant, Direction.EASIER, 0.1, domain.rewriting.critic(play(domain, [RIGHT], [TELLS]))
+    )
     assert "Original problem:\nPrint the sum of a and b." in deeper[0]["content"]
 
 
@@ -175,7 +180,7 @@ def test_a_proposal_becomes_a_task_whatever_text_is_around_it(domain):
 )
 def test_a_bad_proposal_is_rejected_with_its_reason(domain, text, reason):
     with pytest.raises(RejectedTask) as caught:
-        domain.parse_task(text, domain.tasks("train")[0], Direction.HARDER, "q#1")
+        domain.rewriting.parse(text, domain.tasks("train")[0], Direction.HARDER, "q#1")
     assert caught.value.reason == reason
 
 
@@ -200,4 +205,4 @@ def test_demonstrations_solve_the_problems(domain):
         conversation = next(stream)
         task = next(t for t in domain.tasks("train") if t.id == conversation.key)
         program = prompts.parse_program(conversation.messages[-1]["content"]).action
-        assert asyncio.run(domain.passes(task, program, Check(*task.payload["tests"][0]))) == 1
+        assert asyncio.run(domain.judging.passes(task, program, Check(*task.payload["tests"][0]))) == 1

@@ -11,13 +11,14 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from builders import config_of
 
-from rlanything.config.schema import DatasetConfig, SandboxConfig
-from rlanything.domains.base import TaskError
+from rlanything.config.schema import SandboxConfig
 from rlanything.domains.coding import generator, prompts
 from rlanything.domains.coding.domain import CodingDomain
 from rlanything.domains.coding.operations import ANSWER, NUMBERS, OPERATIONS, WORD
 from rlanything.domains.coding.problems import Check, check_row
+from rlanything.errors import TaskError
 from rlanything.sandbox.kernel import SUPPORTED
 from rlanything.types import Direction
 
@@ -95,7 +96,7 @@ def test_a_variant_is_one_operation_longer_or_shorter_and_has_tests():
 @pytest.fixture
 def domain(tmp_path):
     (tmp_path / "train.json").write_text(json.dumps(generator.generate_problems(60, seed=4)))
-    domain = CodingDomain(DatasetConfig("coding", path=str(tmp_path), prompt="compact"), SandboxConfig(num_runner=4))
+    domain = CodingDomain(config_of("coding", tmp_path, sandbox=SandboxConfig(num_runner=4)))
     yield domain
     domain.close()
 
@@ -106,11 +107,15 @@ def test_solutions_pass_their_tests_and_demonstrated_tests_in_the_sandbox(domain
 
     async def all_pass():
         own = [
-            domain.passes(t, domain.reference(t), Check(*test)) for t in tasks.values() for test in t.payload["tests"]
+            domain.judging.passes(t, domain.judging.reference(t), Check(*test))
+            for t in tasks.values()
+            for test in t.payload["tests"]
         ]
         shown = islice(domain.demonstrations("reward", "train", 0), 60)
-        tests = [(tasks[c.key], domain.parse_test(c.messages[-1]["content"], tasks[c.key])[0]) for c in shown]
-        return await asyncio.gather(*own, *(domain.passes(t, domain.reference(t), test) for t, test in tests))
+        tests = [(tasks[c.key], domain.judging.parse(c.messages[-1]["content"], tasks[c.key])[0]) for c in shown]
+        return await asyncio.gather(
+            *own, *(domain.judging.passes(t, domain.judging.reference(t), test) for t, test in tests)
+        )
 
     assert set(asyncio.run(all_pass())) == {1}
 
@@ -120,7 +125,7 @@ def test_demonstrated_variants_are_accepted_proposals(domain):
     for conversation in islice(domain.demonstrations("rewriter", "train", 0), 40):
         asked, said = (conversation.messages[i]["content"] for i in (0, -1))
         direction = Direction.HARDER if asked.endswith("Make it harder.") else Direction.EASIER
-        variant = domain.parse_task(said, tasks[conversation.key], direction, "q#1")
+        variant = domain.rewriting.parse(said, tasks[conversation.key], direction, "q#1")
         assert len(variant.payload["tests"]) == prompts.MIN_TESTS and "Of 8 programs" in asked
 
 
@@ -128,7 +133,7 @@ def test_demonstrations_show_the_rewriter_what_the_loop_tells_it(domain):
     def shape(line):
         return re.sub(r"(#, )*#", "#", re.sub(r"\d+( \(doubtful\))?", "#", line))
 
-    domain.config.num_test = 2
+    domain.demonstrating.num_test = 2
     asked = [c.messages[0]["content"] for c in islice(domain.demonstrations("rewriter", "train", 0), 60)]
     told = prompts.critic(8, [0, 7], [(3, False), (8, True)], {"wrong_answer": 9}).splitlines()
     assert {shape(line) for line in told} <= {shape(line) for text in asked for line in text.splitlines()}

@@ -5,9 +5,9 @@ import json
 import pytest
 from coding_world import rows
 
-from rlanything.domains.base import TaskError
 from rlanything.domains.coding.compare import same_output
 from rlanything.domains.coding.problems import BadProblem, check_row, read_problems
+from rlanything.errors import TaskError
 
 GOOD = {"question": "Print 1.", "test_method": "stdio", "test_time_limit": 1, "test_input": ["", "x"]}
 GOOD |= {"test_output": ["1", "1"]}

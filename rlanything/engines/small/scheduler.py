@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rlanything.engines.base import Completion, EngineError, SamplingParams
-from rlanything.engines.blocks import BlockPool, Chain
+from rlanything.engines.small.blocks import BlockPool, Chain
 
 MAX_STEP_TOKENS = 4096  # tokens of one forward pass: bounds its activations; longer prefills take several
 

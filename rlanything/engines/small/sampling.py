@@ -5,21 +5,13 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+from rlanything.engines.request import mix
 
 
 def uniform(seeds: np.ndarray, samples: np.ndarray, positions: np.ndarray) -> np.ndarray:
     """Uniform numbers in [0, 1), float64 [N], a pure function of (seed, sample, position): splitmix64, chained."""
     state = mix(mix(mix(seeds.astype(np.uint64)) + samples.astype(np.uint64)) + positions.astype(np.uint64))
     return (state >> np.uint64(11)).astype(np.float64) * 2.0**-53
-
-
-def mix(x: np.ndarray) -> np.ndarray:
-    """splitmix64's output function: a well-mixed bijection of uint64 [N]."""
-    x = x + _GOLDEN
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
 
 
 def sample(

@@ -1,6 +1,6 @@
 """The cache's bookkeeping: which block's content goes where."""
 
-from rlanything.engines.blocks import BlockPool
+from rlanything.engines.small.blocks import BlockPool
 
 
 def test_a_block_that_still_waits_to_be_filled_is_no_source_of_a_copy():

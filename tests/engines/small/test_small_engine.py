@@ -12,7 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Co
 
 from rlanything.config.schema import EngineConfig
 from rlanything.engines.base import Completion, EngineError, PromptTooLong, SamplingParams
-from rlanything.engines.transformers import TransformersEngine
+from rlanything.engines.small.engine import TransformersEngine
 from rlanything.weights.checksum import checksum
 
 VOCAB = 128

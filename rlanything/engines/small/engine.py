@@ -18,13 +18,13 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig
 
 from rlanything.config.schema import EngineConfig
 from rlanything.engines.admission import Admission
-from rlanything.engines.attention import BLOCK_SIZE, IMPLEMENTATION, BlockCache, round_up
 from rlanything.engines.base import Completion, EngineDead, EngineError, EngineStats, SamplingParams
-from rlanything.engines.blocks import BlockPool
 from rlanything.engines.pump import Pump
 from rlanything.engines.request import response_limit, token_ids
-from rlanything.engines.sampling import sample, uniform
-from rlanything.engines.scheduler import Request, Scheduler, Sequence
+from rlanything.engines.small.attention import BLOCK_SIZE, IMPLEMENTATION, BlockCache, round_up
+from rlanything.engines.small.blocks import BlockPool
+from rlanything.engines.small.sampling import sample, uniform
+from rlanything.engines.small.scheduler import Request, Scheduler, Sequence
 from rlanything.processes.watchdog import Watchdog
 from rlanything.weights.checksum import LM_HEAD, checksum
 from rlanything.weights.lora import with_base

@@ -1,0 +1,180 @@
+"""The parts of a domain: how it is judged, rewritten and demonstrated. The first two serve any text domain."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from rlanything.domains.answers import last_object, parse_score
+from rlanything.types import Direction, Group, Message, Task, Trajectory, system, user
+
+MAX_REMARKS = 3  # remarks of each kind in a critic's summary: the commonest say enough
+JUDGE_SYSTEM = (
+    "You judge single steps of an agent that works on a task. A step is good if it brings the task nearer to its end "
+    "or finds out what the agent needs to know; it is bad if it is wrong, does nothing, repeats what is known, or "
+    "undoes progress. Reason briefly about the last step only, then give \\boxed{1} for good or \\boxed{-1} for bad."
+)
+REWRITE_SYSTEM = (
+    "You change tasks of an agent so that they become easier or harder for it. You read one task as a JSON object, and "
+    "how the agent does on it. Think first, then answer with one JSON object that has the same keys: a new task of the "
+    "same kind, complete by itself, whose values fit together."
+)
+
+
+class RejectedTask(ValueError):
+    """A proposed task that fails validation. `reason` is a short word that metrics count."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+
+
+@dataclass(kw_only=True)
+class Conversation:
+    """A demonstration."""
+
+    messages: list[Message]
+    trained: list[bool]
+    """Whether message i, an assistant's, is learned."""
+    key: str = ""
+    """Conversations of one key share their beginning, which packing merges."""
+
+
+class StepJudging:
+    """The reward model judges every turn. By default it reads the transcript and answers \\boxed{1} or \\boxed{-1}."""
+
+    covers: ClassVar[Literal["turn"]] = "turn"
+
+    def __init__(self, style: str) -> None:
+        """`style` is `dataset.prompt`."""
+        self.style = style
+
+    def messages(self, task: Task, trajectory: Trajectory, i: int) -> list[Message]:
+        """The prompt for turn i. The shared history comes first, so that consecutive turns share a cached prefix."""
+        past = "".join(f"\n> {' '.join(t.text.split())}\n{t.observation}" for t in trajectory.turns[: i + 1])
+        asked = f"{trajectory.first_observation}{past}\nIs step {i + 1}, the last one, good or bad?"
+        return conversation(JUDGE_SYSTEM, asked, self.style)
+
+    def parse(self, text: str) -> tuple[int | None, str]:
+        """(+1 or -1, "") or (None, why there is no score)."""
+        return parse_score(text)
+
+
+class TestJudging(ABC):
+    """The reward model writes unit tests for a task, and each is tried on the action of every episode's turns."""
+
+    __test__ = False  # for pytest
+    covers: ClassVar[Literal["task"]] = "task"
+
+    @abstractmethod
+    def messages(self, task: Task) -> list[Message]:
+        """The prompt for one unit test of the task."""
+
+    @abstractmethod
+    def parse(self, text: str, task: Task) -> tuple[Any, str]:
+        """(a test as `passes` takes it, "") or (None, why there is none)."""
+
+    @abstractmethod
+    async def passes(self, task: Task, action: str, test: Any) -> int | None:
+        """+1 if the action passes the test, -1 if not, None if the infrastructure broke."""
+
+    @abstractmethod
+    def reference(self, task: Task) -> str | None:
+        """An action that is known to be right, if the data has one: warm starts measure tests by it."""
+
+
+class Rewriting:
+    """The rewriter makes harder and easier variants of tasks. By default it rewrites the texts and numbers of a task's
+    payload, and the acceptance gate decides: acc(q') > 0 is what proves a variant solvable."""
+
+    def __init__(self, style: str, check: Callable[[Task], None]) -> None:
+        """`style` is `dataset.prompt`; `check` raises RejectedTask for a variant that the domain cannot use."""
+        self.style, self.check = style, check
+
+    def messages(self, task: Task, direction: Direction, accuracy: float, critic: str) -> list[Message]:
+        """The prompt for one variant; `critic` is what `critic()` says of the task's episodes."""
+        asked = (
+            f"Task: {json.dumps(_rewritable(task), ensure_ascii=False)}\nSolved: {accuracy:.0%}\n"
+            f"Critic: {critic or 'none'}\nMake it {direction}."
+        )
+        return conversation(REWRITE_SYSTEM, asked, self.style)
+
+    def parse(self, text: str, task: Task, direction: Direction, task_id: str) -> Task:
+        """The proposed variant, validated. It writes no file. Raises RejectedTask."""
+        old = _rewritable(task)
+        found = last_object(text, list(old))
+        if found is None:
+            raise RejectedTask("no_proposal", f"no JSON object with the keys {', '.join(old)}")
+        for key, value in old.items():
+            if isinstance(found[key], bool) or not isinstance(
+                found[key], str if isinstance(value, str) else (int, float)
+            ):
+                raise RejectedTask("schema", f"{key}: found {found[key]!r}, expected a value like {value!r}")
+        new = {key: found[key] for key in old}
+        if new == old:
+            raise RejectedTask("unchanged", "the same task again")
+        variant = variant_of(task, {**task.payload, **new}, direction, task_id)
+        self.check(variant)
+        return variant
+
+    def critic(self, group: Group) -> str:
+        """What the reward model said of the task's steps."""
+        return critic_summary(group)
+
+    def open(self, task: Task) -> None:
+        """Write the files of a proposed task, if the domain keeps any."""
+
+    def settle(self, task: Task, accepted: bool) -> None:
+        """Keep or remove the files of a candidate that was accepted or dropped."""
+
+
+class Demonstrating(ABC):
+    """Demonstrations for supervised warm starts."""
+
+    @abstractmethod
+    def conversations(self, role: str, split: str, seed: int) -> Iterator[Conversation]:
+        """An endless stream for a role (policy, reward, rewriter) on a split's tasks. Raises TaskError if there can be
+        none."""
+
+
+def conversation(instructions: str, asked: str, style: str) -> list[Message]:
+    """A question with its instructions as the system text; with `dataset.prompt: compact` the question alone."""
+    return [user(asked)] if style == "compact" else [system(instructions), user(asked)]
+
+
+def variant_of(task: Task, payload: dict[str, Any], direction: Direction, task_id: str) -> Task:
+    """A task with this payload that descends from `task`."""
+    return Task(id=task_id, payload=payload, root_id=task.root_id, parent_id=task.id, direction=direction)
+
+
+def critic_summary(group: Group) -> str:
+    """What the reward model said of this task's steps: the commonest remarks on steps judged good and bad, in solved
+    and in failed episodes, with the actions that they were made of."""
+    lines = []
+    for solved in (True, False):
+        trajectories = {t.index: t for t in group.valid if t.success is solved}
+        if not trajectories:
+            continue
+        lines.append(f"{len(trajectories)} {'solved' if solved else 'failed'} episodes:")
+        for wanted, word in ((1, "good"), (-1, "bad")):
+            counts: dict[str, int] = {}
+            for judgement in group.judgements:
+                for (episode, i), score in judgement.scores.items():
+                    if score == wanted and episode in trajectories:
+                        action = trajectories[episode].turns[i].action or "no action"
+                        remark = f"{action}: {' '.join(judgement.text.split())}"
+                        counts[remark] = counts.get(remark, 0) + 1
+            lines += [f"- {word} x{counts[said]}: {said}" for said in _commonest(counts)]
+    return "\n".join(lines)
+
+
+def _commonest(counts: dict[str, int]) -> Sequence[str]:
+    return sorted(counts, key=lambda remark: (-counts[remark], remark))[:MAX_REMARKS]
+
+
+def _rewritable(task: Task) -> dict[str, str | int | float]:
+    """The texts and numbers of a payload."""
+    return {k: v for k, v in task.payload.items() if isinstance(v, (str, int, float)) and not isinstance(v, bool)}

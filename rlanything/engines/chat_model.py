@@ -1,0 +1,78 @@
+"""A model that can be asked: an engine with its model's chat template. Policy, reward model and rewriter are three."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from transformers.utils import logging
+
+from rlanything.config.schema import EngineConfig, ModelConfig
+from rlanything.engines import make_engine
+from rlanything.engines.base import Engine, SamplingParams
+from rlanything.engines.chat import Chat
+from rlanything.engines.process import ProcessEngine
+from rlanything.types import Message, Prompt
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """One sampled answer."""
+
+    ids: list[int]
+    """Token ids, the end-of-turn token included."""
+    logprobs: list[float]
+    """The engine's, at the sampling temperature."""
+    text: str
+    """Decoded, without special tokens."""
+
+
+@dataclass(frozen=True)
+class ChatModel:
+    """An engine with its model's chat template."""
+
+    engine: Engine
+    chat: Chat
+
+    async def ask(
+        self,
+        messages: Sequence[Message],
+        *,
+        num: int = 1,
+        temperature: float,
+        max_tokens: int,
+        seed: int,
+        session: str = "",
+    ) -> tuple[Prompt, list[Reply]]:
+        """`num` answers to a conversation, with the prompt as the model read it. Raises as `Engine.generate` does.
+
+        An engine in a process of its own makes the prompt there: encoding thousands of transcripts takes long.
+        """
+        sampling = SamplingParams(
+            temperature=temperature,
+            max_tokens=max_tokens,
+            stop_token_ids=self.chat.stop_ids,
+            seed=seed,
+            session=session,
+        )
+        if isinstance(self.engine, ProcessEngine):
+            ids, completions = await self.engine.ask(messages, sampling, num)
+            prompt = Prompt(ids=ids)
+        else:
+            prompt = self.chat.prompt(messages)
+            completions = await self.engine.generate(prompt.ids, sampling, num)
+        replies = [Reply(ids=c.token_ids, logprobs=c.logprobs, text=self.chat.decode(c.token_ids)) for c in completions]
+        return prompt, replies
+
+
+def start_chat_model(model: ModelConfig, config: EngineConfig, seed: int, log_path: Path) -> ChatModel:
+    """A model ready to be asked. Raises EngineError or ChatError naming what it lacks."""
+    logging.disable_progress_bar()  # transformers' own, for loading and saving, many times a run
+    return ChatModel(make_engine(model, config, seed, log_path, prompt_encoder), Chat(model))
+
+
+def prompt_encoder(model: ModelConfig) -> Callable[[Sequence[Message]], list[int]]:
+    """From a conversation to token ids, for an engine in a process of its own."""
+    chat = Chat(model)
+    return lambda messages: chat.prompt(messages).ids

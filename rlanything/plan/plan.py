@@ -1,0 +1,38 @@
+"""What a run consists of, decided once from its configuration and handed down. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlanything.config.roles import LEARNERS, Learner, Role, evaluation_roles, needs_cluster, training_roles
+from rlanything.config.schema import Config
+from rlanything.plan.placement import Placement, Route, place, route
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Roles, processes and the way of weights of one run."""
+
+    config: Config
+    roles: tuple[Role, ...]
+    """The models that have an engine."""
+    learners: tuple[Learner, ...]
+    """The models that train; none in an evaluation."""
+    placement: Placement
+    """Where engines, learner ranks and environment hosts run, if the run is several processes."""
+    routes: dict[Learner, Route]
+    """How new weights go from each learner to its engines."""
+
+    @property
+    def needs_cluster(self) -> bool:
+        """Whether one process on the CPU is not enough."""
+        return needs_cluster(self.config)
+
+
+def make_plan(config: Config, learns: bool) -> Plan:
+    """The plan of a training run, or of an evaluation. Raises ConfigError if it cannot fit."""
+    roles = training_roles(config) if learns else evaluation_roles(config)
+    learners = tuple(role for role in LEARNERS if learns and role in roles)
+    placement = place(config, roles, learns)
+    routes = {role: route(config, placement, role) for role in learners}
+    return Plan(config=config, roles=tuple(roles), learners=learners, placement=placement, routes=routes)

@@ -1,0 +1,200 @@
+"""One run's parts, started from its plan: the domain, an engine for each role, the learners, and the collector."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from rlanything.config.roles import Learner, Role
+from rlanything.config.schema import Config
+from rlanything.domains.registry import make_domain
+from rlanything.engines.base import EngineStats, peak_memory_gb
+from rlanything.engines.chat_model import ChatModel, start_chat_model
+from rlanything.errors import RunError
+from rlanything.launch.membership import JOB_NODES
+from rlanything.plan.plan import Plan
+from rlanything.processes.versions import check_vllm
+from rlanything.rollout.collect import Batch, Collector
+from rlanything.runs.folder import RunFolder
+from rlanything.types import Group, Task
+
+if TYPE_CHECKING:
+    from rlanything.cluster.cluster import Cluster
+    from rlanything.cluster.learners import RemoteLearner
+    from rlanything.learner.deepspeed import Learner as LocalLearner
+
+
+class Run:
+    """Everything of a run that takes time to start. `close` ends all of it.
+
+    In one process, engines and learners live here. Otherwise engines are replicas, learners are ranks, and episodes
+    live in environment hosts of `cluster`. An evaluation has no learners.
+    """
+
+    def __init__(self, plan: Plan, folder: RunFolder) -> None:
+        """Raises ConfigError, TaskError, EngineError, LearnerError or RunError naming what is missing."""
+        self.plan, self.config = plan, plan.config
+        config = plan.config
+        torch.set_num_threads(config.experiment.num_thread or len(os.sched_getaffinity(0)))
+        self._closing = ExitStack()
+        try:
+            self.domain = make_domain(config)
+            self._closing.callback(self.domain.close)
+            self.cluster = _start_cluster(plan, folder, self.domain.root)
+            if self.cluster:
+                self._closing.callback(self.cluster.close)
+            splits = [*([config.dataset.train_split] if plan.learners else []), *config.evaluation.splits]
+            self.domain.prepare(splits)
+            self.models: dict[Role, ChatModel] = {}
+            for role in plan.roles:
+                self.models[role] = self._chat_model(role, folder)
+                self._closing.callback(self.models[role].engine.close)
+            self._collector = (
+                self.cluster.collector(self.models, splits)
+                if self.cluster
+                else Collector(self.domain, self.models["policy"], self.models.get("reward"), config.reward)
+            )
+            self._counted: dict[Role, EngineStats] = {}
+            self._shares_devices = self.cluster is not None and plan.placement.shares_devices
+            self._asleep = False
+            self.sleep()  # until the learners exist and have weights for the engines
+            self.learners = {role: self._learner(role, folder) for role in plan.learners}
+        except BaseException:
+            self.close()
+            raise
+
+    def training_tasks(self) -> list[Task]:
+        """The originals to train on, drawn with the seed if `dataset.num_task` limits them."""
+        config = self.config
+        tasks = sorted(self.domain.tasks(config.dataset.train_split), key=lambda t: t.id)
+        if not config.dataset.num_task:
+            return tasks
+        draw = random.Random(f"{config.experiment.seed}/tasks")
+        return draw.sample(tasks, min(config.dataset.num_task, len(tasks)))
+
+    async def collect(self, batch: Batch, on_end: Callable[[], None]) -> list[Group]:
+        """The judged groups of a batch, as `Collector.collect` gives them."""
+        return await self._collector.collect(batch, on_end)
+
+    def sleep(self) -> None:
+        """Give the memory of engines that share accelerators with learners to the learners."""
+        if self._shares_devices and self.plan.learners and not self._asleep:
+            self._asleep = True
+            for model in self.models.values():
+                model.engine.sleep()
+
+    def wake(self, cache: bool = True) -> None:
+        """Wake the engines. `cache=False` allocates weights only, so that learners can transfer before they free their
+        memory."""
+        if self._asleep:
+            self._asleep = not cache
+            for model in self.models.values():
+                model.engine.wake(cache)
+
+    def clear_caches(self) -> None:
+        """Have every engine forget everything but its weights."""
+        for model in self.models.values():
+            model.engine.clear_caches()
+
+    def sync_weights(self, version: int) -> None:
+        """Wake the engines, load the learners' weights into them in place, and compare checksums on both sides.
+
+        Raises RunError if they differ.
+        """
+        engines = {role: self.models[role].engine for role in self.learners}
+        # A cluster's learners that use the object store gather weights here, before an engine takes its memory back.
+        weights = {role: learner.weights(engines[role].dtype) for role, learner in self.learners.items()}
+        self.wake(cache=False)
+        for role, engine in engines.items():
+            engine.load_weights(version, weights[role])
+        self.wake()
+        for role, learner in self.learners.items():
+            engine = engines[role]
+            ours, theirs = learner.checksum(engine.dtype), engine.checksum()
+            if ours != theirs:
+                raise RunError(
+                    f"weights of the {role} engine differ from the learner's after the transfer: {theirs} != {ours}"
+                )
+
+    def figures(self) -> dict[str, float]:
+        """Tokens of every engine since the last call, per busy second too; the peak memory of this process and of the
+        engines' own processes [GiB]; a cluster's faults since the run began."""
+        figures: dict[str, float] = {}
+        for role, model in self.models.items():
+            now, last = model.engine.stats(), self._counted.get(role, EngineStats())
+            self._counted[role] = EngineStats(**vars(now))
+            # A replica that died counts from 0 again, so a difference can be negative.
+            new = {name: max(0, value - getattr(last, name)) for name, value in vars(now).items()}
+            busy, generated = new["busy_s"], new["generated_tokens"]
+            prompt, cached = new["prompt_tokens"], new["cached_prompt_tokens"]
+            figures[f"engine/{role}_generated_tokens"] = generated
+            figures[f"engine/{role}_tokens_per_s"] = generated / busy if busy else 0.0
+            figures[f"engine/{role}_cached_share"] = cached / prompt if prompt else 0.0
+            figures[f"engine/{role}_busy_s"] = busy
+        if self.cluster:  # after the engines' counters: a replica that died in this step is up again by now
+            figures |= self.cluster.faults()
+        figures["peak_memory_gb"] = peak_memory_gb() + sum(stats.own_memory_gb for stats in self._counted.values())
+        return figures
+
+    def end_learners(self) -> None:
+        """Break an update that another thread waits for."""
+        if self.cluster:
+            self.cluster.end_learners()
+
+    def close(self) -> None:
+        """End all engines and learners, even if one of them raises."""
+        self._closing.close()
+
+    def _chat_model(self, role: Role, folder: RunFolder) -> ChatModel:
+        if self.cluster:
+            return self.cluster.chat_model(role)
+        config, log = self.config, folder.logs / f"engine_{role}.log"
+        return start_chat_model(config.model.of(role), config.engine.of(role), config.experiment.seed, log)
+
+    def _learner(self, role: Learner, folder: RunFolder) -> LocalLearner | RemoteLearner:
+        config, training = self.config, self.config.training.of(role)
+        total = config.experiment.total_step * training.num_update * training.num_epoch
+        temperature = config.rollout.temperature if role == "policy" else config.reward.temperature
+        if self.cluster:
+            return self.cluster.learner(role, total, temperature)
+        from rlanything.learner.deepspeed import Learner as LocalLearner  # an evaluation never needs DeepSpeed
+
+        log = folder.logs / "learners.log"  # DeepSpeed has one log per process
+        learner = LocalLearner(config.model.of(role), training, total, temperature, config.experiment.seed, log)
+        self._closing.callback(learner.close)
+        return learner
+
+
+def use_devices(config: Config) -> None:
+    """Hide the accelerators from torch, DeepSpeed and vLLM in this process if `num_device` is 0. Call it before they
+    are used. Otherwise a cluster's processes have them, and `Runtime` hides them from this one.
+
+    Raises VersionError if vLLM is built for other devices.
+    """
+    check_vllm(config.experiment.num_device > 0)
+    if config.experiment.num_device == 0:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
+def _start_cluster(plan: Plan, folder: RunFolder, data: Path | None) -> Cluster | None:
+    """The cluster's part of a run; None if one process is enough.
+
+    Raises RunError if the job has another number of nodes than the run would use.
+    """
+    num_node = plan.config.experiment.num_node
+    nodes = os.environ.get(JOB_NODES, str(num_node))
+    if nodes != str(num_node):
+        raise RunError(
+            f"experiment.num_node={num_node}, but the job has {nodes} nodes: set it to {nodes}, or submit to as many"
+        )
+    if not plan.needs_cluster:
+        return None
+    from rlanything.cluster.cluster import Cluster  # imported here: Ray takes seconds, and need not be installed
+
+    return Cluster(plan, folder, data)

@@ -1,0 +1,31 @@
+"""Figures of a step, against counts by hand."""
+
+import math
+
+import pytest
+from builders import group, trajectory
+
+from rlanything.algorithm.diagnostics import diagnostics, theorem_bound
+
+
+def test_bound_of_theorem_1():
+    assert theorem_bound(1.5, 3) == pytest.approx(1 - math.exp(-3 * 0.25 / 4))
+    assert theorem_bound(1.0, 3) == 0.0 and theorem_bound(0.7, 3) == 0.0
+
+
+def test_diagnostics_count_votes_by_outcome_and_by_label():
+    g = group(trajectory(1, [(1, 1, -1)]), trajectory(-1, [(-1, None, 1)]))
+    g.trajectories[0].turns[0].label = 1
+    g.trajectories[1].turns[0].label = 1
+    d = diagnostics([g])
+    assert d["success_rate"] == 0.5
+    assert d["rm_p_plus"] == pytest.approx(2 / 3) and d["rm_p_minus"] == pytest.approx(1 / 2)
+    assert d["rm_mu"] == pytest.approx(7 / 6)
+    assert d["rm_bound"] == pytest.approx(1 - math.exp(-3 * (1 / 6) ** 2 / 4))
+    assert d["rm_outcome_agreement"] == pytest.approx(3 / 5)
+    assert d["rm_process_accuracy"] == pytest.approx(3 / 5)
+    assert d["rm_unparsable_rate"] == pytest.approx(1 / 6)
+
+
+def test_diagnostics_of_nothing_are_nan_and_not_an_error():
+    assert math.isnan(diagnostics([])["success_rate"])
