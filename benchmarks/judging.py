@@ -21,11 +21,11 @@ import time
 
 def measure(own_process: bool, steps: int, overrides: list[str]) -> list[float]:
     """Seconds of each step's rollouts, judged."""
-    from rlanything.plan.plan import make_plan
-from rlanything.run import Run
 
     from rlanything.config.load import load_config
+    from rlanything.plan.plan import make_plan
     from rlanything.rollout.collect import Batch
+    from rlanything.run import Run
     from rlanything.runs.folder import RunFolder
     from rlanything.runs.progress import Progress
 

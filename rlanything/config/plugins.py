@@ -78,20 +78,24 @@ def make_options(key: str, kind: type[T], values: Mapping[str, Any]) -> T:
 
     Raises ConfigError naming `key` and the option that is unknown, missing or of another type or range.
     """
+    known = [f.name for f in fields(kind)] if is_dataclass(kind) else list(getattr(kind, "model_fields", {}))
     try:
+        if unknown := [option for option in values if option not in known]:
+            raise ConfigError("\n".join(_unknown(f"{key}.{option}", option, known) for option in unknown))
         return TypeAdapter(kind).validate_python(dict(values))
     except ValidationError as error:
-        known = [f.name for f in fields(kind)] if is_dataclass(kind) else list(getattr(kind, "model_fields", {}))
-        raise ConfigError("\n".join(_fault(key, fault, known) for fault in error.errors())) from None
+        raise ConfigError("\n".join(_fault(key, fault) for fault in error.errors())) from None
 
 
-def _fault(key: str, fault: Any, known: list[str]) -> str:
+def _unknown(where: str, option: str, known: list[str]) -> str:
+    close = get_close_matches(option, known, n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    takes = f"known are {', '.join(known)}" if known else "no options are taken"
+    return f"{where}: unknown; {takes}{hint}"
+
+
+def _fault(key: str, fault: Any) -> str:
     where = ".".join([key, *map(str, fault["loc"])])
-    if fault["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        close = get_close_matches(str(fault["loc"][-1]), known, n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        takes = f"known are {', '.join(known)}" if known else "no options are taken"
-        return f"{where}: unknown; {takes}{hint}"
     if fault["type"] in ("missing", "missing_argument"):
         return f"{where}: is not set and has no default"
     return f"{where}: found {fault['input']!r}; {fault['msg'][0].lower()}{fault['msg'][1:]}"

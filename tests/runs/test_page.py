@@ -1,0 +1,92 @@
+"""The report's scripts in a real browser: every section is drawn, nothing raises, and its controls work."""
+
+from __future__ import annotations
+
+import html
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from test_report import config, folder, group, write_evaluation, write_step  # noqa: F401 (fixtures)
+
+from rlanything.algorithm.tasks import TaskPool
+from rlanything.domains.parts import variant_of
+from rlanything.runs.metrics import append_jsonl
+from rlanything.runs.report import write_report
+from rlanything.types import Direction, Task
+
+BROWSER = next(
+    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), ""
+)
+pytestmark = pytest.mark.skipif(not BROWSER, reason="no chromium (Debian: apt-get install chromium)")
+QUIET = ("--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking")
+# The page's own policy forbids foreign scripts: it is taken out of the copy that this one drives.
+DRIVER = """
+window.faults = [];
+window.addEventListener("error", (event) => window.faults.push(event.message));
+window.addEventListener("load", () => {
+  const said = [];
+  const outcome = () => document.querySelector("#episodes .outcome").textContent;
+  said.push(outcome());
+  document.querySelector("#episodes .chips [aria-label='Next episode']").click();
+  said.push(outcome());
+  document.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowLeft" }));
+  const select = document.querySelector("#episodes select");
+  select.value = select.options.length - 1;
+  select.dispatchEvent(new Event("change"));
+  said.push(document.querySelector("#episodes .small.muted").textContent);
+  document.querySelectorAll("details").forEach((d) => (d.open = true));
+  document.body.dataset.said = JSON.stringify(said);
+  document.body.dataset.faults = JSON.stringify(window.faults);
+});
+"""
+
+
+def dom(page: Path, profile: Path) -> str:
+    """The document as the browser has it once all scripts have run."""
+    command = [
+        BROWSER,
+        "--headless",
+        "--no-sandbox",
+        *QUIET,
+        f"--user-data-dir={profile}",
+        "--virtual-time-budget=5000",
+    ]
+    done = subprocess.run(
+        [*command, "--dump-dom", page.as_uri()], capture_output=True, text=True, timeout=120, check=True
+    )
+    return done.stdout
+
+
+@pytest.fixture
+def drawn(folder, config, tmp_path):  # noqa: F811
+    root = Task(id="root", payload={"sentence": "find a mug"})
+    harder = variant_of(root, {}, Direction.HARDER, "root~1")
+    pool = TaskPool.of([root], 0.2, 0.8, 0)
+    pool.settle([group(root, [1] * 8)], 1, 2)
+    pool.propose(harder, 1.0, 1, "find a hot mug")
+    pool.settle([group(harder, [1, -1, -1, -1])], 2, 2)
+    append_jsonl(folder.ledger, pool.drain_events())
+    write_evaluation(folder, config, 0, "seen", 25, rm_process_accuracy=0.5)
+    for step in (1, 2):
+        write_step(folder, config, step, [group(root, [1, -1]), group(harder, [-1, -1])], **{"step_s": 30.0})
+    write_evaluation(folder, config, 2, "seen", 60, rm_process_accuracy=0.75)
+    write_report(folder)
+    text = folder.report.read_text()
+    driven = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', f"<script>{DRIVER}</script>", text)
+    assert driven != text
+    (tmp_path / "driven.html").write_text(driven)
+    return dom(tmp_path / "driven.html", tmp_path / "profile"), dom(folder.report, tmp_path / "profile")
+
+
+def test_scripts_draw_every_section_and_controls_work(drawn):
+    driven, shown = drawn
+    said = html.unescape(re.search(r'data-said="([^"]*)"', driven)[1])
+    assert re.search(r'data-faults="\[\]"', driven), "no script raised"
+    assert "solved after 1 turn" in said and "not solved after 1 turn" in said and "rollouts/step_000001" in said
+    for section in ("summary", "curves", "tasks", "episodes", "configuration"):
+        body = re.search(rf'<section id="{section}".*?</section>', shown, re.DOTALL)[0]
+        assert len(body) > 300, f"{section} is empty, with the page's own security policy"
+    assert shown.count("<svg") > 5 and "find a hot mug" in shown and "25.0" in shown and "60.0" in shown
