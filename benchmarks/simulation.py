@@ -79,8 +79,8 @@ class Workload:
     judgement: float = 120.0
     rewrite_prompt: int = 1500
     rewrite: float = 150.0
-    policy_share: float = 0.7  # of the turns: groups within reward.policy_band
-    reward_share: float = 0.4  # of the evaluations: within reward.reward_band, and not unanimous
+    policy_share: float = 0.7  # of the turns: groups within algorithm.band
+    reward_share: float = 0.4  # of the evaluations: within reward.band, and not unanimous
 
 
 class Turn(NamedTuple):
@@ -273,13 +273,14 @@ def read_episodes(pattern: str, num: int) -> list[Episode]:
 
     found: list[Episode] = []
     groups = [group for path in sorted(glob.glob(pattern)) for group in read_groups(Path(path), {})]
-    for trajectory in (t for group in groups for t in group.valid if t.turns):
+    for group, trajectory in ((group, t) for group in groups for t in group.valid if t.turns):
         found.append([])
         held = judge_held = 0
-        for turn in trajectory.turns:
-            prompt, response = len(turn.prompt_ids), len(turn.response_ids)
-            judge = len(turn.evaluations[0].prompt_ids) if turn.evaluations else 0
-            judged = tuple(len(e.response_ids) for e in turn.evaluations)
+        for i, turn in enumerate(trajectory.turns):
+            prompt, response = len(turn.prompt.ids), len(turn.response_ids)
+            judgements = group.covering((trajectory.index, i))
+            judge = len(judgements[0].prompt.ids) if judgements else 0
+            judged = tuple(len(j.response_ids) for j in judgements)
             found[-1].append(Turn(prompt, max(1, prompt - held), response, judge, max(1, judge - judge_held), judged))
             held, judge_held = prompt + response, judge
     return [found[i] for i in np.random.default_rng(0).integers(len(found), size=num)]

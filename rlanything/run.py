@@ -18,6 +18,7 @@ from rlanything.engines.base import EngineStats, peak_memory_gb
 from rlanything.engines.chat_model import ChatModel, start_chat_model
 from rlanything.errors import RunError
 from rlanything.launch.membership import JOB_NODES
+from rlanything.plan.checks import check_domain
 from rlanything.plan.plan import Plan
 from rlanything.processes.versions import check_vllm
 from rlanything.rollout.collect import Batch, Collector
@@ -44,13 +45,15 @@ class Run:
         torch.set_num_threads(config.experiment.num_thread or len(os.sched_getaffinity(0)))
         self._closing = ExitStack()
         try:
+            check_job(config)
             self.domain = make_domain(config)
             self._closing.callback(self.domain.close)
+            check_domain(config, self.domain, learns=bool(plan.learners))
+            splits = [*([config.dataset.train_split] if plan.learners else []), *config.evaluation.splits]
+            self.domain.prepare(splits)
             self.cluster = _start_cluster(plan, folder, self.domain.root)
             if self.cluster:
                 self._closing.callback(self.cluster.close)
-            splits = [*([config.dataset.train_split] if plan.learners else []), *config.evaluation.splits]
-            self.domain.prepare(splits)
             self.models: dict[Role, ChatModel] = {}
             for role in plan.roles:
                 self.models[role] = self._chat_model(role, folder)
@@ -171,28 +174,31 @@ class Run:
         return learner
 
 
-def use_devices(config: Config) -> None:
+def use_devices(plan: Plan) -> None:
     """Hide the accelerators from torch, DeepSpeed and vLLM in this process if `num_device` is 0. Call it before they
     are used. Otherwise a cluster's processes have them, and `Runtime` hides them from this one.
 
     Raises VersionError if vLLM is built for other devices.
     """
-    check_vllm(config.experiment.num_device > 0)
+    config = plan.config
+    if any(config.engine.of(role).kind == "vllm" for role in plan.roles):
+        check_vllm(config.experiment.num_device > 0)
     if config.experiment.num_device == 0:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
-def _start_cluster(plan: Plan, folder: RunFolder, data: Path | None) -> Cluster | None:
-    """The cluster's part of a run; None if one process is enough.
-
-    Raises RunError if the job has another number of nodes than the run would use.
-    """
-    num_node = plan.config.experiment.num_node
+def check_job(config: Config) -> None:
+    """Raise RunError if the launched job has another number of nodes than the run would use."""
+    num_node = config.experiment.num_node
     nodes = os.environ.get(JOB_NODES, str(num_node))
     if nodes != str(num_node):
         raise RunError(
             f"experiment.num_node={num_node}, but the job has {nodes} nodes: set it to {nodes}, or submit to as many"
         )
+
+
+def _start_cluster(plan: Plan, folder: RunFolder, data: Path | None) -> Cluster | None:
+    """The cluster's part of a run; None if one process is enough."""
     if not plan.needs_cluster:
         return None
     from rlanything.cluster.cluster import Cluster  # imported here: Ray takes seconds, and need not be installed

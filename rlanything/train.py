@@ -20,7 +20,7 @@ def train(config: Config) -> None:
     if config.dry_run:
         print_plan(plan, progress)
         return
-    use_devices(config)
+    use_devices(plan)
     folder = RunFolder(config)
     with closing(folder):
         folder.open(config)

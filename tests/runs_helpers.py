@@ -15,7 +15,7 @@ NUM_DEVICE = int(os.environ.get("RLANYTHING_TEST_DEVICES", "0"))  # 1: runs of o
 
 def small_config(games: Path, model: Path, output: Path, name: str, engine: str = "transformers") -> Config:
     """2 tasks x 2 episodes x 3 turns, m = 2, both learners; 4 steps, a checkpoint each, an evaluation every second."""
-    config = Config(dataset=DatasetConfig(path=str(games), prompt="compact", show_actions="here", num_task=6))
+    config = Config(dataset=DatasetConfig(path=str(games), prompt="compact", options={"show_actions": "here"}, num_task=6))
     experiment, rollout = config.experiment, config.rollout
     experiment.name, experiment.output_dir = name, str(output)
     experiment.total_step, experiment.eval_every, experiment.save_every, experiment.num_thread = 4, 2, 1, 1
@@ -23,7 +23,7 @@ def small_config(games: Path, model: Path, output: Path, name: str, engine: str 
     rollout.num_trial, rollout.num_rollout_per_trial = 2, 2
     rollout.max_interaction_step, rollout.max_response_tokens = 3, 16
     config.reward.num_evaluation, config.reward.max_response_tokens = 2, 12
-    config.reward.policy_band = config.reward.reward_band = [0.0, 1.0]
+    config.algorithm.band = config.reward.band = [0.0, 1.0]
     config.reward.group = "task"
     config.adaptation = AdaptationConfig(max_response_tokens=16, num_try=2)
     config.evaluation.num_task = 2

@@ -42,7 +42,7 @@ def benchmark(config: Config) -> None:
     if config.dry_run:
         _print_plan(plan, progress)
         return
-    use_devices(config)
+    use_devices(plan)
     folder = RunFolder(config)
     if folder.rollouts(1).parent.exists():
         raise RunError(

@@ -8,8 +8,13 @@ from rlanything.domains.base import Domain
 from rlanything.errors import ConfigError
 
 
-def check_domain(config: Config, domain: Domain) -> None:
-    """Raise ConfigError naming a key that the domain's parts cannot serve, or an advantage rule that cannot be used."""
+def check_domain(config: Config, domain: Domain, learns: bool = True) -> None:
+    """Raise ConfigError naming a key that the domain's parts cannot serve, or an advantage rule that cannot be used.
+
+    An evaluation, which does not learn, may ask for less than it has.
+    """
+    if not learns:
+        return
     advantage_rule(config.algorithm)
     reward, name = config.reward, config.dataset.domain
     if domain.judging is None and reward.num_evaluation:

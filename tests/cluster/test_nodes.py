@@ -4,12 +4,13 @@ import os
 from dataclasses import replace
 
 import pytest
-from rlanything.serving import use_devices
 
 from rlanything.cluster.nodes import NodeFacts, check_nodes, node_facts, with_dtypes
 from rlanything.config.schema import Config
 from rlanything.errors import RunError
+from rlanything.plan.plan import make_plan
 from rlanything.processes.versions import TRIED, VersionError
+from rlanything.run import use_devices
 from rlanything.weights.precision import multiplies_bfloat16
 
 GOOD = NodeFacts("a", dict(TRIED), [], 8)
@@ -60,8 +61,8 @@ def test_accelerators_of_a_cluster_stay_visible_until_ray_has_counted_them(monke
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     config = Config()
     config.experiment.num_device = 2
-    use_devices(config, [])
+    use_devices(make_plan(config, learns=False))
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "0,1"
     config.experiment.num_device = 0
-    use_devices(config, ["policy"])
+    use_devices(make_plan(config, learns=False))
     assert os.environ["CUDA_VISIBLE_DEVICES"] == ""

@@ -29,7 +29,7 @@ def coding_config(make, coding, output: Path):
     """`make` (a helper's configuration) for problems: 4 programs and 3 tests each."""
     problems, model = coding
     config = make(problems, model, output, "run")
-    config.dataset.domain, config.dataset.show_actions = "coding", "all"
+    config.dataset.domain, config.dataset.options = "coding", {}
     config.rollout.max_interaction_step, config.rollout.num_rollout_per_trial = 1, 4
     config.rollout.max_response_tokens, config.reward.max_response_tokens = 64, 48
     config.reward.num_evaluation, config.reward.consistency = 3, "tests"
@@ -55,8 +55,8 @@ def test_policy_reward_model_and_problems_train_together(coding, tmp_path):
     assert any(r["test_accuracy"] > 0 for r in records) and all(r["failures"] == 0 for r in records)
     assert all(r["policy/logprob_abs_diff"] < 1e-3 and r["reward/logprob_abs_diff"] < 1e-3 for r in records)
     groups = read_groups(tmp_path / "run/rollouts/step_000001.parquet", {})
-    assert all(len(g.tests) == 3 and len(g.trajectories) == 4 for g in groups)
-    assert all(len(turn.test_scores) == 3 for g in groups for t in g.trajectories for turn in t.turns)
+    assert all(len(g.shared) == 3 and len(g.trajectories) == 4 for g in groups)
+    assert all(len(g.covering((e, 0))) == 3 for g in groups for e in range(4))
     assert "success" in (tmp_path / "run/report.html").read_text()
     result = run(config, tmp_path, "coding_eval.py")
     assert result.returncode == 1 and "holds a training run" in result.stderr

@@ -10,7 +10,7 @@ import time
 import pytest
 import ray
 from launches import LOOPBACK
-from rlanything.serving import start_cluster
+from rlanything.run import check_job
 
 from rlanything.cluster.calls import Limit, result
 from rlanything.cluster.runtime import Runtime
@@ -82,7 +82,7 @@ def test_a_ray_of_ones_own_listens_on_the_loopback_alone_and_leaves_no_token(tmp
 def test_a_job_of_other_nodes_than_the_run_would_use_is_refused(monkeypatch):
     monkeypatch.setenv(JOB_NODES, "4")
     with pytest.raises(RunError, match="experiment.num_node=1, but the job has 4 nodes"):
-        start_cluster(Config(), RunFolder(Config()), ["policy"], learns=True)
+        check_job(Config())
 
 
 def test_a_machine_that_lacks_an_accelerator_is_told_at_once(monkeypatch):

@@ -8,7 +8,7 @@ from subprocess import run
 import pytest
 from runs_helpers import small_config
 
-from rlanything.domains.alfworld.domain import AlfworldDomain
+from rlanything.domains.alfworld.domain import AlfworldJudging
 from rlanything.runs.metrics import read_jsonl
 from rlanything.runs.store import read_rows
 from rlanything.train import train
@@ -31,10 +31,10 @@ def test_smollm2_takes_one_whole_step(world, smollm2, tmp_path, monkeypatch, eng
     # So small a model never boxes a score: these come in turn, so that turns and judgements differ and both models have
     # something to learn, whatever the CPU's rounding lets them say.
     scores = itertools.cycle([1, 1, 1, -1, -1, -1, -1, 1, 1, 1])
-    monkeypatch.setattr(AlfworldDomain, "parse_score", lambda self, text: (next(scores), ""))
+    monkeypatch.setattr(AlfworldJudging, "parse", lambda self, text: (next(scores), ""))
     config = small_config(world.games, smollm2, tmp_path, "smollm2", engine)
     config.experiment.total_step, config.experiment.num_thread = 1, 2
-    config.dataset.prompt, config.dataset.show_actions = "full", "all"
+    config.dataset.prompt, config.dataset.options = "full", {}
     config.rollout.num_trial, config.rollout.num_rollout_per_trial, config.rollout.max_interaction_step = 1, 2, 3
     config.rollout.max_response_tokens, config.reward.max_response_tokens = 256, 48
     config.adaptation.num_try = 1
@@ -50,7 +50,7 @@ def test_smollm2_takes_one_whole_step(world, smollm2, tmp_path, monkeypatch, eng
     [record] = read_jsonl(tmp_path / "smollm2/metrics.jsonl")
     rows = read_rows(tmp_path / "smollm2/rollouts/step_000001.parquet")
     turns = [turn for row in rows for turn in row["turns"]]
-    assert len(rows) == 2 and all(len(t["evaluations"]) == 2 for t in turns)
+    assert len(rows) == 2 and sum(len(row["judgements"]) for row in rows) == 2 * len(turns)
     assert len(turns) == 6 or any(t["stop_reason"] == "length" for t in turns)
     words = " ".join(t["text"] for t in turns).split()
     assert len(set(words)) > 20, "an instruct model says something"
