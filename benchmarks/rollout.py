@@ -129,7 +129,7 @@ def make_player(folder: Path, kind: str, seqs: int, kv_cache_gb: float = 2.0) ->
     from rlanything.engines.chat import Chat
 
     write_packed(folder / "train.jsonl.xz", generate_games("train", 32, seed=5))
-    dataset = DatasetConfig(path=str(folder), prompt="compact", show_actions="none")
+    dataset = DatasetConfig(path=str(folder), prompt="compact", options={"show_actions": "none"})
     config = Config(dataset=dataset)
     config.experiment.name = "rollout"
     domain = make_domain(config)
@@ -149,8 +149,8 @@ def make_player(folder: Path, kind: str, seqs: int, kv_cache_gb: float = 2.0) ->
     )
     Qwen3ForCausalLM(shape).save_pretrained(folder)
     make_tokenizer(domain, VOCAB, {"policy": 200}).save_pretrained(folder)
-    model, name = ModelConfig(str(folder)), kind.removeprefix("async_")
-    settings = EngineConfig(name, max_model_len=4096, max_num_seqs=seqs, kv_cache_gb=kv_cache_gb)
+    model, name = ModelConfig(path=str(folder)), kind.removeprefix("async_")
+    settings = EngineConfig(kind=name, max_model_len=4096, max_num_seqs=seqs, kv_cache_gb=kv_cache_gb)
     engine = make_engine(model, settings, 0, folder / "engine.log", alone=kind != name)
     return domain, engine, Chat(model)
 

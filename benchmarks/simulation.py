@@ -79,8 +79,8 @@ class Workload:
     judgement: float = 120.0
     rewrite_prompt: int = 1500
     rewrite: float = 150.0
-    policy_share: float = 0.7  # of the turns: groups within reward.policy_band
-    reward_share: float = 0.4  # of the evaluations: within reward.reward_band, and not unanimous
+    policy_share: float = 0.7  # of the turns: groups within algorithm.band
+    reward_share: float = 0.4  # of the evaluations: within reward.band, and not unanimous
 
 
 class Turn(NamedTuple):
@@ -300,7 +300,7 @@ def spread_s(size: float, slots: Sequence[Slot], hardware: Hardware) -> float:
 def update_s(role: str, tokens: float, world: int, config: Config, hardware: Hardware) -> tuple[float, float]:
     """(seconds, those of a rank if all had the same to do) for packed tokens. A rank without a micro-batch of its own
     takes a weightless one; ZeRO-3 gathers float32 weights for every pass, none of it hidden."""
-    (parameters, layers, _), training = MODELS[role], getattr(config.training, role)
+    (parameters, layers, _), training = MODELS[role], config.training.of(role)
     num, reference = training.num_update, bool(training.kl_beta and training.kl_reference == "initial")
     passes = reference + (training.old_logprobs == "learner") * (num - 1) / num  # beside the trained one
     flop = (6 + 2 * training.gradient_checkpointing + 2 * passes) * parameters  # a token
@@ -351,7 +351,7 @@ def simulate(config: Config, episodes: Sequence[Episode], load: Workload, hardwa
     clock, world, num_host = Clock(), len(placement.learners), len(placement.hosts)
     replicas: Engines = {}
     for role, slots in placement.engines.items():
-        engine = getattr(config.engine, role)
+        engine = config.engine.of(role)
         speed = engine_speed(role, engine.tensor_parallel_size, engine.max_num_seqs, hardware)
         replicas[role] = [Replica(clock, speed) for _ in slots]
     groups = [episodes[i : i + k] for i in range(0, len(episodes), k)]

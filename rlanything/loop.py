@@ -76,7 +76,7 @@ class Loop:
         proposals = self.runner.run(self.adapt(groups, step))
 
         for group in groups:
-            assign_policy_advantages(group, config.reward)
+            assign_policy_advantages(group, config.algorithm, config.reward.step_tests)
             assign_reward_advantages(group, config.reward)
         trained = [g for g in groups if len(g.valid) >= config.rollout.min_group]
         if config.rollout.max_staleness and step < config.experiment.total_step:
@@ -130,8 +130,9 @@ class Loop:
     def update(self, groups: Sequence[Group]) -> dict[str, float]:
         """Both models learn, each from the groups whose accuracy lies within its band."""
         metrics: dict[str, float] = {}
+        bands = {"policy": self.config.algorithm.band, "reward": self.config.reward.band}
         for role, learner in self.system.learners.items():
-            band, mean = getattr(self.config.reward, f"{role}_band"), getattr(self.config.training, role).loss_mean
+            band, mean = bands[role], self.config.training.of(role).loss_mean
             with self.progress.phase(f"update {role}"):
                 samples = SAMPLES[role](groups, band, mean)
                 figures = learner.update(samples) if samples else {}

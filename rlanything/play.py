@@ -56,8 +56,8 @@ def play(
 ) -> int:
     """One episode, command by command; returns the outcome O: +1 where the task was solved, else -1.
 
-    `show_actions` is as in the configuration (dataset.show_actions). `?` lists the admissible commands and costs no
-    turn, `quit` or the end of the input gives up.
+    `show_actions` is as in the configuration (dataset.options.show_actions). `?` lists the admissible commands and
+    costs no turn, `quit` or the end of the input gives up.
     """
     episode = Episode(game)
     first = Observation(episode.reset(), tuple(episode.admissible))
@@ -117,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         const="all",
         default="none",
         choices=["all", "here", "none"],
-        help="as dataset.show_actions: all commands by number (a number takes one), those that act here, or none",
+        help="commands that are listed: all by number (a number takes one), those that act here, or none",
     )
     parser.add_argument(
         "--max-steps",

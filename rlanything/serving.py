@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rlanything.config.roles import needs_cluster
+from rlanything.config.roles import Role, needs_cluster
 from rlanything.config.schema import Config
 from rlanything.domains.registry import make_domain
 from rlanything.engines.base import EngineStats, peak_memory_gb
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from rlanything.cluster.cluster import Cluster
 
 
-def use_devices(config: Config, roles: Sequence[str]) -> None:
+def use_devices(config: Config, roles: Sequence[Role]) -> None:
     """Hide the accelerators from torch, DeepSpeed and vLLM in this process where `num_device` is 0. Call it before they
     are used. Elsewhere a cluster's processes have them, and `Runtime` hides them from this one.
 
     Raises VersionError where vLLM is to serve one of `roles` and is built for other devices.
     """
-    if any(getattr(config.engine, role).kind == "vllm" for role in roles):
+    if any(config.engine.of(role).kind == "vllm" for role in roles):
         check_vllm(config.experiment.num_device > 0)
     if config.experiment.num_device == 0:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
-def start_cluster(config: Config, folder: RunFolder, roles: Sequence[str], learns: bool) -> Cluster | None:
+def start_cluster(config: Config, folder: RunFolder, roles: Sequence[Role], learns: bool) -> Cluster | None:
     """The cluster's part of a run; None where one process is enough. Raises RunError where it was started on another
     number of nodes than it would use."""
     nodes = os.environ.get(JOB_NODES, str(config.experiment.num_node))
@@ -62,7 +62,7 @@ class Serving:
         self,
         config: Config,
         folder: RunFolder,
-        roles: Sequence[str],
+        roles: Sequence[Role],
         splits: Sequence[str],
         cluster: Cluster | None = None,
     ) -> None:
@@ -73,7 +73,7 @@ class Serving:
         self.domain.prepare(splits)
         self._closing = ExitStack()
         self._closing.callback(self.domain.close)
-        self.models = {}
+        self.models: dict[Role, ChatModel] = {}
         for role in roles:
             self.models[role] = cluster.chat_model(role) if cluster else self._chat_model(role, folder)
             self._closing.callback(self.models[role].engine.close)
@@ -88,8 +88,8 @@ class Serving:
         self._asleep = False
         self._collecting = 0  # batches under way
 
-    def _chat_model(self, role: str, folder: RunFolder) -> ChatModel:
-        model, engine = getattr(self.config.model, role), getattr(self.config.engine, role)
+    def _chat_model(self, role: Role, folder: RunFolder) -> ChatModel:
+        model, engine = self.config.model.of(role), self.config.engine.of(role)
         return start_chat_model(model, engine, self.config.experiment.seed, folder.logs / f"engine_{role}.log")
 
     def sleep(self) -> None:
@@ -120,7 +120,7 @@ class Serving:
     @contextmanager
     def _threads_while_generating(self) -> Iterator[None]:
         """While engines generate, each of those in a process of its own has one core, and this process the others."""
-        others = sum(getattr(self.config.engine, role).own_process for role in self.models)
+        others = sum(self.config.engine.of(role).own_process for role in self.models)
         torch.set_num_threads(max(1, self.num_thread - others))
         self._collecting += 1
         try:

@@ -6,6 +6,7 @@ import random
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from rlanything.config.roles import Learner as LearnerRole
 from rlanything.config.roles import training_roles
 from rlanything.config.schema import Config
 from rlanything.learner.deepspeed import Learner
@@ -31,7 +32,9 @@ class System:
         self.serving = Serving(config, folder, roles, splits, self.cluster)
         self._closing.callback(self.serving.close)
         self.serving.sleep()  # until the learners are made, and have weights for them
-        self.learners = {"policy": self._learner("policy", folder, config.rollout.temperature)}
+        self.learners: dict[LearnerRole, Learner | RemoteLearner] = {
+            "policy": self._learner("policy", folder, config.rollout.temperature)
+        }
         if "reward" in roles:
             self.learners["reward"] = self._learner("reward", folder, config.reward.temperature)
 
@@ -71,13 +74,13 @@ class System:
         """End all engines, whatever one of them raises, then release the learners' memory."""
         self._closing.close()
 
-    def _learner(self, role: str, folder: RunFolder, temperature: float) -> Learner | RemoteLearner:
-        training = getattr(self.config.training, role)
+    def _learner(self, role: LearnerRole, folder: RunFolder, temperature: float) -> Learner | RemoteLearner:
+        training = self.config.training.of(role)
         total = self.config.experiment.total_step * training.num_update * training.num_epoch
         if self.cluster:
             return self.cluster.learner(role, total, temperature)
         log = folder.logs / "learners.log"  # DeepSpeed has one log for a process
         seed = self.config.experiment.seed
-        learner = Learner(getattr(self.config.model, role), training, total, temperature, seed, log)
+        learner = Learner(self.config.model.of(role), training, total, temperature, seed, log)
         self._closing.callback(learner.close)
         return learner

@@ -180,13 +180,15 @@ def make_small_world(root: Path, hidden: int = 64) -> tuple[Path, Path]:
     games, model = root / "games", root / "model"
     for split, count in (("train", 24), ("eval_in_distribution", 6), ("eval_out_of_distribution", 6)):
         write_packed(games / f"{split}.jsonl.xz", generate_games(split, count, seed=3))
-    domain = AlfworldDomain(DatasetConfig(path=str(games), prompt="compact", show_actions="here"), "tiny", max_step=20)
+    domain = AlfworldDomain(
+        DatasetConfig(path=str(games), prompt="compact", options={"show_actions": "here"}), "tiny", max_step=20
+    )
     tokenizer = make_tokenizer(domain, 1024, {"policy": 60, "reward": 20, "rewriter": 30})
     make_model(tokenizer, hidden, layers=2, seed=0).save_pretrained(root / "untrained")
     tokenizer.save_pretrained(root / "untrained")
-    chat = Chat(ModelConfig(str(root / "untrained")))
+    chat = Chat(ModelConfig(path=str(root / "untrained")))
     config = LearnerConfig(lr=1e-2, num_update=1, dtype="float32", micro_batch_tokens=2048)
-    learner = Learner(ModelConfig(str(root / "untrained")), config, 0, log_path=root / "learner.log")
+    learner = Learner(ModelConfig(path=str(root / "untrained")), config, 0, log_path=root / "learner.log")
     # An answer of the judge is three tokens, and the answers to one episode share its transcript: many cost little.
     shares = (("policy", 8), ("reward", 32), ("rewriter", 8))
     streams = [(domain.demonstrations(role, "train", 0), share) for role, share in shares]
@@ -208,13 +210,14 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=4, help="layers (default 4)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--show-actions", default="none", choices=["all", "here", "none"], help="as dataset.show_actions"
+        "--show-actions", default="none", choices=["all", "here", "none"], help="as dataset.options.show_actions"
     )
     args = parser.parse_args()
     # Where accelerate is installed, saving a model imports DeepSpeed, which warns of a machine without accelerator.
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
-    dataset = DatasetConfig(args.domain, path=args.data, prompt="compact", show_actions=args.show_actions)
-    domain = make_domain(Config(ExperimentConfig("tiny"), dataset=dataset))
+    options = {"show_actions": args.show_actions} if args.domain == "alfworld" else {}
+    dataset = DatasetConfig(domain=args.domain, path=args.data, prompt="compact", options=options)
+    domain = make_domain(Config(experiment=ExperimentConfig(name="tiny"), dataset=dataset))
     tokenizer = make_tokenizer(domain, args.vocab, NUM_TEXT)
     model = make_model(tokenizer, args.hidden, args.layers, args.seed)
     out = Path(args.out)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from rlanything.config.schema import RewardConfig
+from rlanything.config.schema import AlgorithmConfig, RewardConfig
 from rlanything.types import Evaluation, Group, Trajectory, Turn
 
 ZERO_SPREAD = 1e-8  # a standard deviation below it is rounding, not a difference
@@ -48,7 +48,7 @@ def discounted_signals(turns: Sequence[Turn], discount: float) -> list[float]:
     return result[::-1]
 
 
-def integrated_feedback(outcome: int, signal: float | None, config: RewardConfig) -> float | None:
+def integrated_feedback(outcome: int, signal: float | None, config: AlgorithmConfig) -> float | None:
     """R_i = w_o O + lambda mean_j S_ij; None (takes no part) where lambda counts and no evaluation has a score."""
     if config.step_weight == 0:
         return config.outcome_weight * outcome
@@ -62,7 +62,7 @@ def within(accuracy: float, band: Sequence[float]) -> bool:
     return band[0] <= accuracy <= band[1]
 
 
-def assign_policy_advantages(group: Group, config: RewardConfig) -> None:
+def assign_policy_advantages(group: Group, config: AlgorithmConfig, step_tests: str = "valid_only") -> None:
     """Fill `reward` and `advantage` of every turn of the group's valid episodes.
 
     Advantages below 0 are multiplied by `negative_weight`: below 1, a weak policy is taught less not to try again what
@@ -75,7 +75,7 @@ def assign_policy_advantages(group: Group, config: RewardConfig) -> None:
             turn.signal = turn.reward = turn.advantage = None
     for trajectory in group.valid:
         for turn in trajectory.turns:
-            turn.signal = step_signal(turn, group.tests, config.step_tests)
+            turn.signal = step_signal(turn, group.tests, step_tests)
             turn.reward = integrated_feedback(trajectory.outcome, turn.signal, config)
     ADVANTAGES[config.advantage](group.valid, config)
     for turn in (turn for t in group.valid for turn in t.turns):
@@ -83,7 +83,7 @@ def assign_policy_advantages(group: Group, config: RewardConfig) -> None:
             turn.advantage *= config.negative_weight
 
 
-def _step_index(trajectories: list[Trajectory], config: RewardConfig) -> None:
+def _step_index(trajectories: list[Trajectory], config: AlgorithmConfig) -> None:
     """The paper: z-score of R_i over the episodes that reached the same step index."""
     for i in range(_longest(trajectories)):
         turns = [t.turns[i] for t in trajectories if i < len(t.turns) and t.turns[i].reward is not None]
@@ -91,7 +91,7 @@ def _step_index(trajectories: list[Trajectory], config: RewardConfig) -> None:
             turn.advantage = float(z)
 
 
-def _step_index_absorbing(trajectories: list[Trajectory], config: RewardConfig) -> None:
+def _step_index_absorbing(trajectories: list[Trajectory], config: AlgorithmConfig) -> None:
     """As `step_index`, but a finished episode stays in the later baselines with its final feedback.
 
     Without it late baselines hold failures alone, and the z-score there is the step signal alone.
@@ -111,17 +111,18 @@ def _step_index_absorbing(trajectories: list[Trajectory], config: RewardConfig) 
                 turn.advantage = float(z)
 
 
-def _separate(trajectories: list[Trajectory], config: RewardConfig) -> None:
+def _separate(trajectories: list[Trajectory], config: AlgorithmConfig) -> None:
     """Outcome and step signal each standardised over the episodes that reached the same step index, then added.
 
     Each counts by its weight, whatever its spread. Where only failures are left the outcome's part is 0: standardised
     over all episodes it would push down every token of their long tails, and unlikely tokens would gain by it.
 
-    With `step_discount` gamma the signal of a step is that of the steps after it too: sum over k >= i of
+    With the option `step_discount` gamma the signal of a step is that of the steps after it too: sum over k >= i of
     gamma^(k - i) mean_j S_kj. Its own alone (gamma = 0) teaches a weak policy to do what is seldom wrong, such as to go
     on searching, rather than what leads on.
     """
-    signals_to_go = [discounted_signals(t.turns, config.step_discount) for t in trajectories]
+    step_discount = config.options.get("step_discount", 0.0)
+    signals_to_go = [discounted_signals(t.turns, step_discount) for t in trajectories]
     for i in range(_longest(trajectories)):
         parts = [
             (t.outcome, signals[i], t.turns[i])
@@ -134,14 +135,14 @@ def _separate(trajectories: list[Trajectory], config: RewardConfig) -> None:
             turn.advantage = float(config.outcome_weight * outcome + config.step_weight * signal)
 
 
-def _trajectory(trajectories: list[Trajectory], config: RewardConfig) -> None:
+def _trajectory(trajectories: list[Trajectory], config: AlgorithmConfig) -> None:
     """Outcome only, one advantage for a whole episode (GRPO, arXiv 2402.03300)."""
     for trajectory, z in zip(trajectories, standardise([t.outcome for t in trajectories]), strict=True):
         for turn in trajectory.turns:
             turn.advantage = float(z)
 
 
-ADVANTAGES: dict[str, Callable[[list[Trajectory], RewardConfig], None]] = {
+ADVANTAGES: dict[str, Callable[[list[Trajectory], AlgorithmConfig], None]] = {
     "step_index": _step_index,
     "step_index_absorbing": _step_index_absorbing,
     "separate": _separate,

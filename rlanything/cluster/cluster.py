@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import ray
@@ -15,7 +14,7 @@ from rlanything.cluster.hosts import RESTARTS, HostCollector
 from rlanything.cluster.learners import LearnerGroup, RemoteLearner
 from rlanything.cluster.nodes import with_dtypes
 from rlanything.cluster.runtime import Runtime
-from rlanything.config.roles import LEARNERS
+from rlanything.config.roles import LEARNERS, Learner, Role
 from rlanything.config.schema import Config
 from rlanything.domains.registry import make_domain
 from rlanything.engines import check_model
@@ -27,26 +26,27 @@ from rlanything.runs.folder import RunFolder
 class Cluster:
     """Starts what a run of `roles` needs where its placement says. `close` ends all of it."""
 
-    def __init__(self, config: Config, folder: RunFolder, roles: Sequence[str], learns: bool = True) -> None:
+    def __init__(self, config: Config, folder: RunFolder, roles: Sequence[Role], learns: bool = True) -> None:
         data = make_domain(config).root.absolute()
         self.folder = folder
         self.placement = place(config, roles, learns)
         learning = [role for role in roles if learns and role in LEARNERS]
         self._routes = {role: route(config, self.placement, role) for role in learning}
-        models = [Path(getattr(config.model, role).path) for role in roles]
+        models = [Path(config.model.of(role).path) for role in roles]
         for role in roles:  # found here: a replica that cannot start would be started anew
-            check_model(getattr(config.model, role), getattr(config.engine, role))
+            check_model(config.model.of(role), config.engine.of(role))
         self.runtime = Runtime(config, [folder.path, *(path for path in (data, *models) if path.is_dir())])
         # An empty path means a variable of the environment, which other nodes need not have.
-        config = replace(config, dataset=replace(config.dataset, path=str(data)))
+        dataset = config.dataset.model_copy(update={"path": str(data)})
+        config = config.model_copy(update={"dataset": dataset})
         self.config = with_dtypes(config, self.runtime.nodes)
         self.board = self.runtime.start_here(Board, name=NAME)
         self._roles, self._health = roles, HealthCheck(config.cluster.restart_timeout_s)
         self._learners: LearnerGroup | None = None
 
-    def chat_model(self, role: str) -> ChatModel:
+    def chat_model(self, role: Role) -> ChatModel:
         """A role's replicas as one engine, with its chat."""
-        model, engine = getattr(self.config.model, role), getattr(self.config.engine, role)
+        model, engine = self.config.model.of(role), self.config.engine.of(role)
         log, seed = self.folder.logs.absolute() / f"engine_{role}.log", self.config.experiment.seed
         slots, cluster = self.placement.engines[role], self.config.cluster
         sleeps = self.placement.shares_devices
@@ -55,19 +55,19 @@ class Cluster:
             self._health.watch(replica, f"replica {i} of the {role} engine", engine.step_timeout_s)
         return ChatModel(replicas, Chat(model))
 
-    def collector(self, models: Mapping[str, ChatModel], splits: Sequence[str]) -> HostCollector:
+    def collector(self, models: Mapping[Role, ChatModel], splits: Sequence[str]) -> HostCollector:
         """The environment hosts, which ask the replicas themselves."""
         engines = {role: model.engine for role, model in models.items()}
         replicated = {role: engine for role, engine in engines.items() if isinstance(engine, ReplicatedEngine)}
         return HostCollector(self.runtime, self.placement.hosts, self.config, splits, replicated)
 
-    def learner(self, role: str, total_update: int, temperature: float) -> RemoteLearner:
+    def learner(self, role: Learner, total_update: int, temperature: float) -> RemoteLearner:
         """A role's learner on all ranks."""
         if self._learners is None:
             log, timeout_s = self.folder.logs.absolute() / "learners.log", self.config.cluster.rank_timeout_s
             slots, shares_devices = self.placement.learners, self.placement.shares_devices
             self._learners = LearnerGroup(self.runtime, slots, log, shares_devices, timeout_s)
-        model, training = getattr(self.config.model, role), getattr(self.config.training, role)
+        model, training = self.config.model.of(role), self.config.training.of(role)
         seed = self.config.experiment.seed
         return self._learners.learner(role, self._routes[role], model, training, total_update, temperature, seed)
 

@@ -15,6 +15,7 @@ from rlanything.cluster.board import was_restarted
 from rlanything.cluster.calls import Patience, cause, unwrapped
 from rlanything.cluster.engines import ReplicatedEngine
 from rlanything.cluster.runtime import Runtime
+from rlanything.config.roles import Role
 from rlanything.config.schema import Config
 from rlanything.domains.registry import make_domain
 from rlanything.engines.base import EngineError
@@ -31,15 +32,15 @@ START_S = 120.0  # that a host's first answer may take longer
 class EnvHost:
     """A Ray actor: plays and judges its share of every batch."""
 
-    def __init__(self, config: Config, splits: Sequence[str], roles: Sequence[str]) -> None:
+    def __init__(self, config: Config, splits: Sequence[str], roles: Sequence[Role]) -> None:
         was_restarted(RESTARTS)
         self.config, self.domain = config, make_domain(config)
         self.domain.prepare(splits)
-        self.chats = {role: Chat(getattr(config.model, role)) for role in roles}
+        self.chats = {role: Chat(config.model.of(role)) for role in roles}
         self._ended: dict[int, int] = {}
         self._playing: dict[int, asyncio.Task[Any] | None] = {}
 
-    async def collect(self, number: int, batch: Batch, engines: Mapping[str, ReplicatedEngine]) -> list[Group]:
+    async def collect(self, number: int, batch: Batch, engines: Mapping[Role, ReplicatedEngine]) -> list[Group]:
         """See `Collector.collect`; `number` is the batch's. The engines come with every batch: Ray warns of an actor
         that may be started anew and was made with the handles of others.
 
@@ -77,7 +78,7 @@ class HostCollector:
         slots: Sequence[Slot],
         config: Config,
         splits: Sequence[str],
-        engines: Mapping[str, ReplicatedEngine],
+        engines: Mapping[Role, ReplicatedEngine],
     ) -> None:
         self.engines = {role: engine for role, engine in engines.items() if role in ("policy", "reward")}
         self.config = config.cluster
@@ -88,7 +89,7 @@ class HostCollector:
     async def collect(self, batch: Batch, on_end: Callable[[], None]) -> list[Group]:
         """See `Collector.collect`. Episodes under way at once are shared out evenly too, over those that have tasks."""
         num = max(1, min(len(self.hosts), len(batch.tasks)))
-        rollout = replace(batch.rollout, max_concurrent=-(-batch.rollout.max_concurrent // num))
+        rollout = batch.rollout.model_copy(update={"max_concurrent": -(-batch.rollout.max_concurrent // num)})
         shares = [replace(batch, tasks=list(batch.tasks[i::num]), rollout=rollout) for i in range(num)]
         hosts = [self.hosts[(self._turn + i) % len(self.hosts)] for i in range(num)]
         self._turn += num

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from omegaconf import OmegaConf
-
+from rlanything.config.load import to_yaml
+from rlanything.config.roles import evaluation_roles
 from rlanything.config.schema import Config, ConfigError
 from rlanything.domains.registry import make_domain
 from rlanything.evaluation.figures import evaluation_tasks, play, summarise
@@ -38,7 +38,7 @@ def benchmark(config: Config) -> None:
     if config.dry_run:
         _print_plan(config, progress)
         return
-    use_devices(config, _roles(config))
+    use_devices(config, evaluation_roles(config))
     folder = RunFolder(config)
     if folder.rollouts(1).parent.exists():
         raise RunError(
@@ -50,9 +50,9 @@ def benchmark(config: Config) -> None:
 
 
 def _print_plan(config: Config, progress: Progress) -> None:
-    progress.line(OmegaConf.to_yaml(OmegaConf.structured(config)).rstrip())
+    progress.line(to_yaml(config).rstrip())
     if config.experiment.num_device:  # a CPU's memory is not planned, and a model need not tell its size
-        print_devices(config, _roles(config), progress, learns=False)
+        print_devices(config, evaluation_roles(config), progress, learns=False)
     domain, evaluation = make_domain(config), config.evaluation
     for split in evaluation.splits:
         tasks = evaluation_tasks(domain, split, evaluation.num_task, config.experiment.seed)
@@ -63,17 +63,12 @@ def _print_plan(config: Config, progress: Progress) -> None:
     progress.line("nothing was started")
 
 
-def _roles(config: Config) -> list[str]:
-    judged = config.evaluation.judge and config.reward.num_evaluation > 0 and bool(config.model.reward.path)
-    return ["policy", *["reward"] * judged]
-
-
 def _run(config: Config, folder: RunFolder, progress: Progress) -> None:
     drop_after(folder.metrics, -1)  # of a call that had finished: its episodes are read, its figures computed anew
     rows: list[dict[str, str]] = []
     with ExitStack() as stack:
         metrics = stack.enter_context(closing(Metrics(folder.metrics, config)))
-        roles = _roles(config)
+        roles = evaluation_roles(config)
         cluster = start_cluster(config, folder, roles, learns=False)
         if cluster:
             stack.enter_context(closing(cluster))

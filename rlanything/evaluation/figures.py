@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from rlanything.algorithm.diagnostics import diagnostics
 from rlanything.config.schema import Config
@@ -60,7 +59,7 @@ async def play(
     tasks: Sequence[Task], collect: Collect, config: Config, judged: bool, on_end: Callable[[], None]
 ) -> list[Group]:
     """The same without a bar; `on_end` is called after every episode."""
-    rollout = replace(config.rollout, temperature=config.evaluation.temperature)
+    rollout = config.rollout.model_copy(update={"temperature": config.evaluation.temperature})
     num, seed = config.evaluation.num_rollout, f"{config.experiment.seed}/evaluation"
     # A turn that the judge cannot read stays unjudged here: what the policy can do does not depend on its judge.
     groups = await collect(Batch(tasks, num, seed, rollout, judged, required=False), on_end)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from omegaconf import OmegaConf
-
-from rlanything.config.roles import LEARNERS, needs_cluster, training_roles
+from rlanything.config.load import to_yaml
+from rlanything.config.roles import LEARNERS, Role, needs_cluster, training_roles
 from rlanything.config.schema import Config
 from rlanything.domains.base import TaskError
 from rlanything.domains.registry import make_domain
@@ -28,7 +27,7 @@ from rlanything.runs.progress import Progress
 
 def print_plan(config: Config, progress: Progress) -> None:
     """Print everything of a training run, start nothing. Raises ConfigError where the plan cannot fit."""
-    progress.line(OmegaConf.to_yaml(OmegaConf.structured(config)).rstrip())
+    progress.line(to_yaml(config).rstrip())
     print_devices(config, training_roles(config), progress)
     rollout, reward = config.rollout, config.reward
     episodes = rollout.num_trial * rollout.num_rollout_per_trial
@@ -52,13 +51,13 @@ def print_plan(config: Config, progress: Progress) -> None:
     )
 
 
-def print_devices(config: Config, roles: Sequence[str], progress: Progress, learns: bool = True) -> None:
+def print_devices(config: Config, roles: Sequence[Role], progress: Progress, learns: bool = True) -> None:
     """Which models have which devices, and what these must hold. Raises ConfigError where that cannot fit."""
     experiment, on_accelerators = config.experiment, config.experiment.num_device > 0
-    sizes = {role: model_size(getattr(config.model, role)) for role in roles}
+    sizes = {role: model_size(config.model.of(role)) for role in roles}
     for role in roles:
-        if Path(getattr(config.model, role).path).is_dir():  # a model of the hub is looked at when the run starts
-            check_model(getattr(config.model, role), getattr(config.engine, role))
+        if Path(config.model.of(role).path).is_dir():  # a model of the hub is looked at when the run starts
+            check_model(config.model.of(role), config.engine.of(role))
     placement = place(config, roles, learns)
     rows = [_row(config, role, size, placement) for role, size in sizes.items()]
     total = experiment.num_node * experiment.num_device
@@ -77,9 +76,9 @@ def print_devices(config: Config, roles: Sequence[str], progress: Progress, lear
         progress.line(check_memory(config, device_gib(config, sizes, placement)))
 
 
-def _row(config: Config, role: str, size: ModelSize, placement: Placement) -> dict[str, str]:
+def _row(config: Config, role: Role, size: ModelSize, placement: Placement) -> dict[str, str]:
     """A role's cells by their column."""
-    engine, num_device = getattr(config.engine, role), config.experiment.num_device
+    engine, num_device = config.engine.of(role), config.experiment.num_device
     on_accelerators = num_device > 0
     if on_accelerators and engine.kind == "vllm":
         share, weights = engine_gib(config, role, size)
@@ -99,7 +98,7 @@ def _row(config: Config, role: str, size: ModelSize, placement: Placement) -> di
         "new weights by": "",
     }
     if placement.learners and role in LEARNERS:
-        bytes = learner_bytes(size.parameters, getattr(config.training, role), len(placement.learners), on_accelerators)
+        bytes = learner_bytes(size.parameters, config.training.of(role), len(placement.learners), on_accelerators)
         row["learner"] = f"{bytes / GIB:.2f}"
         row["new weights by"] = route(config, placement, role).how if several else ""
     return row

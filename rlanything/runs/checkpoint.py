@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from safetensors import SafetensorError
 
+from rlanything.config.roles import Learner
 from rlanything.runs.folder import RunError
 from rlanything.weights.checksum import sealed, unsealed
 
@@ -32,7 +33,7 @@ class Saveable(Protocol):
         ...
 
 
-def save(root: Path, step: int, learners: Mapping[str, Saveable], state: dict[str, Any], keep: int) -> Path:
+def save(root: Path, step: int, learners: Mapping[Learner, Saveable], state: dict[str, Any], keep: int) -> Path:
     """Write `step_NNNNNN/`: per learner its state and a Hugging Face export, and `meta.json`; keep the `keep` newest.
 
     Raises RunError where the disk refuses; the half-written folder is removed and older checkpoints stay whole.
@@ -74,7 +75,7 @@ def latest(root: Path) -> Path | None:
     return found[-1] if found else None
 
 
-def load(folder: Path, learners: Mapping[str, Saveable]) -> dict[str, Any]:
+def load(folder: Path, learners: Mapping[Learner, Saveable]) -> dict[str, Any]:
     """Restore the learners; returns what `save` was given as state, with "step". Raises RunError naming the file."""
     try:
         state: dict[str, Any] = _state(folder)

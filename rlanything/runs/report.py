@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from rlanything.config.schema import AdaptationConfig, RewardConfig
+from rlanything.config.schema import AdaptationConfig, AlgorithmConfig
 from rlanything.runs.excerpts import excerpts
 from rlanything.runs.folder import RunFolder, write_atomic
 from rlanything.runs.lineage import lineages
@@ -94,7 +94,7 @@ def report_data(folder: RunFolder) -> dict[str, Any]:
         "train": _columns(train),
         "evaluations": {split: _columns(found) for split, found in evaluations.items()},
         "band": [band.alpha_low, band.alpha_high],
-        "policy_band": config.get("reward", {}).get("policy_band", RewardConfig().policy_band),
+        "policy_band": config.get("algorithm", {}).get("band", AlgorithmConfig().band),
         "lineages": lineages(folder, band.alpha_low, band.alpha_high),
         "excerpts": excerpts(
             folder, [r["step"] for r in train], [(r["step"], s) for s, e in evaluations.items() for r in e]

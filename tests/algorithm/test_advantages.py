@@ -20,7 +20,7 @@ from rlanything.algorithm.advantages import (
     within,
 )
 from rlanything.algorithm.diagnostics import diagnostics, theorem_bound
-from rlanything.config.schema import RewardConfig
+from rlanything.config.schema import AlgorithmConfig, RewardConfig
 from rlanything.types import Evaluation, Group, Status
 
 
@@ -33,41 +33,41 @@ def advantages(g: Group) -> list[list[float | None]]:
 
 
 def test_integrated_feedback_adds_outcome_and_mean_step_score():
-    assert integrated_feedback(1, 1 / 3, RewardConfig()) == pytest.approx(4 / 3)
-    assert integrated_feedback(-1, 1.0, RewardConfig(step_weight=0.5)) == pytest.approx(-0.5)
+    assert integrated_feedback(1, 1 / 3, AlgorithmConfig()) == pytest.approx(4 / 3)
+    assert integrated_feedback(-1, 1.0, AlgorithmConfig(step_weight=0.5)) == pytest.approx(-0.5)
 
 
 def test_outcome_weight_zero_leaves_the_step_scores_alone():
-    assert integrated_feedback(-1, 1.0, RewardConfig(outcome_weight=0.0)) == 1.0
+    assert integrated_feedback(-1, 1.0, AlgorithmConfig(outcome_weight=0.0)) == 1.0
 
 
 def test_lambda_zero_needs_no_evaluation():
-    assert integrated_feedback(-1, None, RewardConfig(step_weight=0.0)) == -1.0
+    assert integrated_feedback(-1, None, AlgorithmConfig(step_weight=0.0)) == -1.0
 
 
 def test_an_unparsable_evaluation_is_absent_from_the_mean():
     g = group(trajectory(1, [(1, None, -1)]), trajectory(1, [(1, None, None)]))
-    assign_policy_advantages(g, RewardConfig())
+    assign_policy_advantages(g, AlgorithmConfig())
     assert rewards(g) == [[1.0], [2.0]]
 
 
 def test_a_step_whose_evaluations_are_all_unparsable_takes_no_part():
     g = group(trajectory(1, [(None, None)]), trajectory(1, [(1, 1)]), trajectory(-1, [(1, 1)]))
-    assign_policy_advantages(g, RewardConfig())
+    assign_policy_advantages(g, AlgorithmConfig())
     assert rewards(g) == [[None], [2.0], [0.0]]
     assert advantages(g) == [[None], [1.0], [-1.0]]
 
 
 def test_one_evaluation_a_step_is_its_own_mean():
     g = group(trajectory(1, [(1,)]), trajectory(-1, [(-1,)]))
-    assign_policy_advantages(g, RewardConfig())
+    assign_policy_advantages(g, AlgorithmConfig())
     assert rewards(g) == [[2.0], [-2.0]]
 
 
 def test_step_index_standardises_over_the_episodes_that_reached_the_index():
     # Index 0: R = 2, 0, -2 (std sqrt(8/3)); index 1: only the third episode got there.
     g = group(trajectory(1, [(1,)]), trajectory(1, [(-1,)]), trajectory(-1, [(-1,), (1,)]))
-    assign_policy_advantages(g, RewardConfig())
+    assign_policy_advantages(g, AlgorithmConfig())
     z = 2 / math.sqrt(8 / 3)
     assert advantages(g)[0][0] == pytest.approx(z)
     assert advantages(g)[1][0] == pytest.approx(0)
@@ -76,20 +76,20 @@ def test_step_index_standardises_over_the_episodes_that_reached_the_index():
 
 def test_a_lone_step_index_has_no_advantage_and_not_its_raw_reward():
     g = group(trajectory(1, [(1,), (1,)]), trajectory(-1, [(1,)]))
-    assign_policy_advantages(g, RewardConfig())
+    assign_policy_advantages(g, AlgorithmConfig())
     assert advantages(g)[0][1] == 0.0
 
 
 def test_zero_spread_gives_advantage_zero():
     g = group(trajectory(1, [(1,)]), trajectory(1, [(1,)]))
-    assign_policy_advantages(g, RewardConfig())
+    assign_policy_advantages(g, AlgorithmConfig())
     assert advantages(g) == [[0.0], [0.0]]
 
 
 def test_absorbing_keeps_a_finished_episode_in_later_baselines():
     # At index 1 the first episode counts with its final feedback 2 beside -2 and 0: mean 0, std sqrt(8/3).
     g = group(trajectory(1, [(1,)]), trajectory(-1, [(1,), (-1,)]), trajectory(-1, [(1,), (1,)]))
-    assign_policy_advantages(g, RewardConfig(advantage="step_index_absorbing"))
+    assign_policy_advantages(g, AlgorithmConfig(advantage="step_index_absorbing"))
     z = 2 / math.sqrt(8 / 3)
     assert [a[1] for a in advantages(g)[1:]] == [pytest.approx(-z), pytest.approx(0)]
 
@@ -97,21 +97,21 @@ def test_absorbing_keeps_a_finished_episode_in_later_baselines():
 def test_separate_adds_standardised_outcome_and_step_signal():
     # Outcomes +1, -1 -> z +1, -1. Step signals 1, -1 -> z +1, -1, weighted by 0.5.
     g = group(trajectory(1, [(-1,)]), trajectory(-1, [(1,)]))
-    assign_policy_advantages(g, RewardConfig(advantage="separate", step_weight=0.5))
+    assign_policy_advantages(g, AlgorithmConfig(advantage="separate", step_weight=0.5))
     assert advantages(g) == [[pytest.approx(0.5)], [pytest.approx(-0.5)]]
 
 
 def test_separate_gives_the_outcome_no_say_where_only_failures_are_left():
     # Index 1: two failures; outcomes have no spread there, signals 1, -1 -> z +1, -1, weighted by 0.5.
     g = group(trajectory(1, [(1,)]), trajectory(-1, [(1,), (1,)]), trajectory(-1, [(1,), (-1,)]))
-    assign_policy_advantages(g, RewardConfig(advantage="separate", step_weight=0.5))
+    assign_policy_advantages(g, AlgorithmConfig(advantage="separate", step_weight=0.5))
     assert [a[1] for a in advantages(g)[1:]] == [pytest.approx(0.5), pytest.approx(-0.5)]
 
 
 def test_step_discount_credits_a_step_with_what_came_after_it():
     # Outcomes alike. Signals to go at index 0, gamma 0.5: 1 - 0.5 = 0.5 against -1 + 0.5 = -0.5 -> z +1, -1, times 0.5.
     g = group(trajectory(-1, [(1,), (-1,)]), trajectory(-1, [(-1,), (1,)]))
-    assign_policy_advantages(g, RewardConfig(advantage="separate", step_weight=0.5, step_discount=0.5))
+    assign_policy_advantages(g, AlgorithmConfig(advantage="separate", step_weight=0.5, options={"step_discount": 0.5}))
     assert advantages(g) == [
         [pytest.approx(0.5), pytest.approx(-0.5)],
         [pytest.approx(-0.5), pytest.approx(0.5)],
@@ -127,13 +127,13 @@ def test_discounted_signals_skip_a_turn_without_a_score():
 
 def test_negative_weight_scales_what_lies_below_the_baseline_and_nothing_else():
     g = group(trajectory(1, [(1,)]), trajectory(-1, [(-1,)]))
-    assign_policy_advantages(g, RewardConfig(negative_weight=0.2))
+    assign_policy_advantages(g, AlgorithmConfig(negative_weight=0.2))
     assert advantages(g) == [[pytest.approx(1.0)], [pytest.approx(-0.2)]]
 
 
 def test_trajectory_rule_gives_every_turn_the_outcome_alone():
     g = group(trajectory(1, [(-1,), (-1,)]), trajectory(-1, [(1,)]), trajectory(-1, [(1,)]))
-    assign_policy_advantages(g, RewardConfig(advantage="trajectory"))
+    assign_policy_advantages(g, AlgorithmConfig(advantage="trajectory"))
     high, low = (1 + 1 / 3) / math.sqrt(8 / 9), (-1 + 1 / 3) / math.sqrt(8 / 9)
     assert advantages(g) == [[pytest.approx(high)] * 2, [pytest.approx(low)], [pytest.approx(low)]]
 
@@ -141,7 +141,7 @@ def test_trajectory_rule_gives_every_turn_the_outcome_alone():
 def test_consistency_feedback_per_step_rewards_votes_that_agree_with_the_integrated_feedback():
     # R = 1 + 1/3; votes 1, 1, -1 -> rewards 4/3, 4/3, -4/3 -> z = 1/sqrt2, 1/sqrt2, -sqrt2.
     g = group(trajectory(1, [(1, 1, -1)]))
-    assign_policy_advantages(g, RewardConfig())
+    assign_policy_advantages(g, AlgorithmConfig())
     assign_reward_advantages(g, RewardConfig())
     got = [e.advantage for e in g.trajectories[0].turns[0].evaluations]
     assert got == [pytest.approx(1 / math.sqrt(2))] * 2 + [pytest.approx(-math.sqrt(2))]
@@ -149,7 +149,7 @@ def test_consistency_feedback_per_step_rewards_votes_that_agree_with_the_integra
 
 def test_consistency_feedback_per_task_keeps_unanimous_steps():
     g = group(trajectory(1, [(1, 1)]), trajectory(-1, [(1, 1)]))
-    assign_policy_advantages(g, RewardConfig())  # R = 2 and 0
+    assign_policy_advantages(g, AlgorithmConfig())  # R = 2 and 0
     assign_reward_advantages(g, RewardConfig(group="step"))
     assert all(e.advantage == 0 for t in g.trajectories for turn in t.turns for e in turn.evaluations)
     assign_reward_advantages(g, RewardConfig(group="task"))  # rewards 2, 2, 0, 0
@@ -160,22 +160,20 @@ def test_consistency_feedback_per_task_keeps_unanimous_steps():
 def test_relative_consistency_rewards_votes_that_tell_better_steps_from_worse_ones():
     # R = -1/2 and -3/2, mean -1: relative +1/2 and -1/2. The better step of a failure earns "+1" what "-1" loses.
     g = group(trajectory(-1, [(1, -1), (-1, -1)]))
-    config = RewardConfig(step_weight=0.5, consistency="relative", group="task")
-    assign_policy_advantages(g, config)
+    assign_policy_advantages(g, AlgorithmConfig(step_weight=0.5))
     assert rewards(g) == [[-1.0, -1.5]]
-    assign_reward_advantages(g, config)
+    assign_reward_advantages(g, RewardConfig(consistency="relative", group="task"))
     got = [[e.reward for e in turn.evaluations] for turn in g.trajectories[0].turns]
     assert got == [[pytest.approx(0.25), pytest.approx(-0.25)], [pytest.approx(0.25)] * 2]
-    assign_reward_advantages(g, RewardConfig(step_weight=0.5))  # the paper's: "-1" always agrees with a failure
+    assign_reward_advantages(g, RewardConfig())  # the paper's: "-1" always agrees with a failure
     assert [[e.reward for e in turn.evaluations] for turn in g.trajectories[0].turns] == [[-1.0, 1.0], [1.5, 1.5]]
 
 
 def test_an_unparsable_evaluation_gets_its_fixed_penalty_whatever_the_outcome():
     for outcome in (1, -1):
         g = group(trajectory(outcome, [(1, -1, None)]))
-        config = RewardConfig(unparsable_reward=-3.0)
-        assign_policy_advantages(g, config)
-        assign_reward_advantages(g, config)
+        assign_policy_advantages(g, AlgorithmConfig())
+        assign_reward_advantages(g, RewardConfig(unparsable_reward=-3.0))
         evaluations = g.trajectories[0].turns[0].evaluations
         assert [e.reward for e in evaluations] == [outcome, -outcome, -3.0]
         assert evaluations[2].advantage == min(e.advantage for e in evaluations)
@@ -217,8 +215,8 @@ episodes = st.lists(
     max_size=6,
 )
 rules = st.sampled_from(
-    [RewardConfig(advantage=rule) for rule in sorted(ADVANTAGES)]
-    + [RewardConfig(advantage="separate", step_discount=0.8, negative_weight=0.2)]
+    [AlgorithmConfig(advantage=rule) for rule in sorted(ADVANTAGES)]
+    + [AlgorithmConfig(advantage="separate", options={"step_discount": 0.8}, negative_weight=0.2)]
 )
 
 
@@ -289,12 +287,12 @@ def coding_group(outcomes, matrix, config, unparsable=()):
         right = [t.turns[0].test_scores[j] for t in g.trajectories if t.success]
         test.score = min((s for s in right if s is not None), default=None)
         test.parse_error = "no test" if j in unparsable else ""
-    assign_policy_advantages(g, config)
+    assign_policy_advantages(g, AlgorithmConfig(), config.step_tests)
     assign_reward_advantages(g, config)
     return g
 
 
-TESTED = RewardConfig(consistency="tests", advantage="step_index")
+TESTED = RewardConfig(consistency="tests")
 # Two correct programs, two wrong ones; test 0 tells all apart, 1 one of them, 2 is wrong and one wrong program passes.
 MATRIX = [[1, 1, -1], [1, 1, 1], [-1, 1, 1], [-1, -1, -1]]
 

@@ -29,7 +29,7 @@ def coding_config(make, coding, output: Path):
     """`make` (a helper's configuration) for problems: 4 programs and 3 tests each."""
     problems, model = coding
     config = make(problems, model, output, "run")
-    config.dataset.domain, config.dataset.show_actions = "coding", "all"
+    config.dataset.domain, config.dataset.options = "coding", {}
     config.rollout.max_interaction_step, config.rollout.num_rollout_per_trial = 1, 4
     config.rollout.max_response_tokens, config.reward.max_response_tokens = 64, 48
     config.reward.num_evaluation, config.reward.consistency = 3, "tests"

@@ -21,9 +21,11 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 def shown_the_room(model: Path, folder: Path) -> Path:
     """The model after so few demonstrations in the room that it wins now and then."""
-    domain = AlfworldDomain(DatasetConfig(path=str(folder / "games"), prompt="compact", show_actions="here"), "room", 8)
+    domain = AlfworldDomain(
+        DatasetConfig(path=str(folder / "games"), prompt="compact", options={"show_actions": "here"}), "room", 8
+    )
     config = LearnerConfig(lr=3e-3, num_update=1, dtype="float32", micro_batch_tokens=2048)
-    learner, chat = Learner(ModelConfig(str(model)), config, 0), Chat(ModelConfig(str(model)))
+    learner, chat = Learner(ModelConfig(path=str(model)), config, 0), Chat(ModelConfig(path=str(model)))
     demonstrations = domain.demonstrations("policy", "train", 0)
     for _ in range(13):
         learner.update_supervised([encode(chat, c) for c in islice(demonstrations, 8)])
@@ -40,7 +42,7 @@ def test_a_policy_that_seldom_wins_the_one_room_learns_to_win_it(world, tmp_path
     config.experiment.total_step, config.experiment.save_every = 40, 40
     config.dataset.num_task = 0
     config.rollout.num_trial, config.rollout.num_rollout_per_trial, config.rollout.max_interaction_step = 1, 64, 8
-    config.reward.num_evaluation, config.reward.step_weight, config.adaptation.enabled = 0, 0.0, False
+    config.reward.num_evaluation, config.algorithm.step_weight, config.adaptation.enabled = 0, 0.0, False
     config.training.policy.num_update, config.training.policy.lr, config.training.policy.kl_beta = 1, 1e-3, 0.0
     config.engine.policy.max_num_seqs = 64
     train(config)

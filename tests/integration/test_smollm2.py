@@ -34,16 +34,16 @@ def test_smollm2_takes_one_whole_step(world, smollm2, tmp_path, monkeypatch, eng
     monkeypatch.setattr(AlfworldDomain, "parse_score", lambda self, text: (next(scores), ""))
     config = small_config(world.games, smollm2, tmp_path, "smollm2", engine)
     config.experiment.total_step, config.experiment.num_thread = 1, 2
-    config.dataset.prompt, config.dataset.show_actions = "full", "all"
+    config.dataset.prompt, config.dataset.options = "full", {}
     config.rollout.num_trial, config.rollout.num_rollout_per_trial, config.rollout.max_interaction_step = 1, 2, 3
     config.rollout.max_response_tokens, config.reward.max_response_tokens = 256, 48
     config.adaptation.num_try = 1
     config.evaluation.splits = []
     for role in ("policy", "reward", "rewriter"):
-        getattr(config.engine, role).max_model_len = 4096
-        getattr(config.engine, role).kv_cache_gb = 0.5
+        config.engine.of(role).max_model_len = 4096
+        config.engine.of(role).kv_cache_gb = 0.5
     for role in ("policy", "reward"):
-        learner = getattr(config.training, role)
+        learner = config.training.of(role)
         learner.lr, learner.num_update, learner.micro_batch_tokens = 1e-6, 1, 4096
     train(config)
 

@@ -132,9 +132,9 @@ def test_a_model_that_was_loaded_from_the_hub_before_is_counted_exactly(world, t
     (repository / "snapshots").mkdir()
     (repository / "snapshots" / commit).symlink_to(world.model)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    found = model_size(ModelConfig("org/some-7B"))
-    assert found == model_size(ModelConfig(str(world.model))) and found.source == "its files"
-    assert model_size(ModelConfig("org/other-7B")).parameters == 7e9
+    found = model_size(ModelConfig(path="org/some-7B"))
+    assert found == model_size(ModelConfig(path=str(world.model))) and found.source == "its files"
+    assert model_size(ModelConfig(path="org/other-7B")).parameters == 7e9
 
 
 def test_the_small_engine_takes_nothing_of_an_accelerator(capsys):
@@ -144,6 +144,6 @@ def test_the_small_engine_takes_nothing_of_an_accelerator(capsys):
 
 
 def test_a_model_whose_size_nobody_tells_is_named():
-    assert model_size(ModelConfig("org/some-14B-chat")).parameters == 14e9
+    assert model_size(ModelConfig(path="org/some-14B-chat")).parameters == 14e9
     with pytest.raises(ConfigError, match="its name does not tell its size"):
-        model_size(ModelConfig("org/some-chat"))
+        model_size(ModelConfig(path="org/some-chat"))

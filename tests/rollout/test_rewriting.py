@@ -33,7 +33,7 @@ class Scripted:
 
 @pytest.fixture
 def domain(world, tmp_path):
-    config = DatasetConfig(path=str(world.games), prompt="compact", show_actions="here")
+    config = DatasetConfig(path=str(world.games), prompt="compact", options={"show_actions": "here"})
     made = AlfworldDomain(config, "rewrite", 40)
     made.adapted = tmp_path / "adapted"
     return made
@@ -51,7 +51,7 @@ def other_sentence(domain, task) -> str:
 def ask(domain, world, answers):
     """Rewrite a task that all of 8 episodes solved; `answers` is a function of the task. Returns (counts, pool, the
     prompt)."""
-    chat = Chat(ModelConfig(str(world.model)))
+    chat = Chat(ModelConfig(path=str(world.model)))
     pool = TaskPool.of(domain.tasks("train"), 0.2, 0.8, seed=0)
     [task] = pool.draw(1, 0)
     solved = [trajectory(1, [(1, 1)]) for _ in range(8)]

@@ -31,7 +31,7 @@ def config(tmp_path: Path) -> Config:
     found = Config()
     found.experiment.name, found.experiment.output_dir, found.experiment.total_step = "demo", str(tmp_path), 40
     for role in ("policy", "reward", "rewriter"):
-        getattr(found.model, role).path = f"models/{role}"
+        found.model.of(role).path = f"models/{role}"
     return found
 
 
@@ -53,7 +53,7 @@ def group(task: Task, outcomes: Sequence[int], **texts: str) -> Group:
     made = Group(
         task, [Trajectory(task.id, i, "a room", [turn([1, -1, None], **texts)], o) for i, o in enumerate(outcomes)]
     )
-    assign_policy_advantages(made, Config().reward)
+    assign_policy_advantages(made, Config().algorithm)
     return made
 
 

@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from rlanything.config.options import check_options
 from rlanything.config.schema import DatasetConfig
 from rlanything.domains.alfworld import prompts
 from rlanything.domains.alfworld.backend_textworld import TextWorldEnv
@@ -21,6 +22,7 @@ from rlanything.domains.alfworld.export import move_game, regoal, write_game
 from rlanything.domains.alfworld.game import parse_game
 from rlanything.domains.alfworld.library import GameLibrary
 from rlanything.domains.alfworld.model import Game, Goal, GoalKind
+from rlanything.domains.alfworld.options import Options
 from rlanything.domains.alfworld.planner import plan
 from rlanything.domains.alfworld.rooms import facts_of
 from rlanything.domains.alfworld.sentences import read_sentence
@@ -38,7 +40,8 @@ class AlfworldDomain:
 
     name = "alfworld"
 
-    def __init__(self, config: DatasetConfig, project: str, max_step: int) -> None:
+    def __init__(self, config: DatasetConfig, run: str, max_step: int) -> None:
+        self.options = check_options(Options, config.options)
         path = config.path or os.environ.get("ALFWORLD_DATA", "")
         if not path:
             raise TaskError(
@@ -48,7 +51,7 @@ class AlfworldDomain:
         self.config, self.max_step = config, max_step
         self.root = Path(path)
         self.library = GameLibrary(self.root)
-        self.adapted = self.root / "json_2.1.1" / project
+        self.adapted = self.root / "json_2.1.1" / (self.options.project or run)
         self._game = lru_cache(MAX_GAMES)(self._parse)
 
     def tasks(self, split: str) -> list[Task]:
@@ -70,7 +73,7 @@ class AlfworldDomain:
     def make_env(self, task: Task) -> Env:
         """An episode of the task on the configured backend."""
         game = self._task_game(task)
-        if self.config.backend == "textworld":
+        if self.options.backend == "textworld":
             return TextWorldEnv(self._game_files(task)[0], game)
         return SimulatorEnv(game)
 
@@ -92,11 +95,11 @@ class AlfworldDomain:
 
     def user_message(self, task: Task, first: Observation, steps: Sequence[Step], history: str) -> Message:
         """Task and room first; then what was answered."""
-        return prompts.user_message(first, steps, history, self.config.show_actions)
+        return prompts.user_message(first, steps, history, self.options.show_actions)
 
     def parse_action(self, text: str, observation: Observation) -> ParsedAction:
         """The boxed command."""
-        return prompts.parse_action(text, observation, self.config.show_actions)
+        return prompts.parse_action(text, observation, self.options.show_actions)
 
     def judge_messages(self, task: Task, trajectory: Trajectory, i: int) -> list[Message]:
         """The transcript up to turn i, then the question."""
@@ -135,9 +138,9 @@ class AlfworldDomain:
     def demonstrations(self, role: str, split: str, seed: int) -> Iterator[Conversation]:
         """Episodes of the explorer, judged and rewritten by the planner's word."""
         games = [self._game(source) for source in sorted(self.library.load(split))]
-        config = self.config
-        prior = make_prior(games[:PRIOR_GAMES])
-        return conversations(role, games, prior, random.Random(seed), self.max_step, config.prompt, config.show_actions)
+        prior, rng = make_prior(games[:PRIOR_GAMES]), random.Random(seed)
+        style, show_actions = self.config.prompt, self.options.show_actions
+        return conversations(role, games, prior, rng, self.max_step, style, show_actions)
 
     def settle_task(self, task: Task, accepted: bool) -> None:
         """Move an accepted variant's game from temp_train to syn_train; remove a dropped one's."""

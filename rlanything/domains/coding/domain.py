@@ -9,11 +9,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlanything.config.options import check_options
 from rlanything.config.schema import DatasetConfig, SandboxConfig
 from rlanything.domains.base import Conversation, Env, Message, Observation, ParsedAction, RejectedTask, Step, TaskError
 from rlanything.domains.coding import prompts
 from rlanything.domains.coding.demonstrations import demonstrations
 from rlanything.domains.coding.env import ProgramEnv
+from rlanything.domains.coding.options import Options
 from rlanything.domains.coding.problems import BadProblem, Check, check_row, read_problems
 from rlanything.domains.coding.trials import Trials
 from rlanything.sandbox.protocol import Verdict
@@ -31,17 +33,18 @@ class CodingDomain:
     name = "coding"
 
     def __init__(self, config: DatasetConfig, sandbox: SandboxConfig) -> None:
+        self.options = check_options(Options, config.options)
         if not config.path:
             raise TaskError("dataset.path: empty; name the folder of <split>.json (data/README.md says what is in it)")
         self.config, self.root = config, Path(config.path)
-        self.trials = Trials(sandbox, config.float_tolerance)
+        self.trials = Trials(sandbox, self.options.float_tolerance)
         self._tasks: dict[str, list[Task]] = {}
 
     def tasks(self, split: str) -> list[Task]:
         """The problems of `<path>/<split>.json`."""
         if split not in self._tasks:
             [path] = self.data_files(split)
-            rows, skipped = read_problems(path, self.config.skip_bad)
+            rows, skipped = read_problems(path, self.options.skip_bad)
             if skipped:
                 logger.warning("%s: %d bad rows are left out, the first: %s", path, len(skipped), skipped[0])
             self._tasks[split] = [
@@ -90,7 +93,7 @@ class CodingDomain:
 
     def own_tests(self, task: Task) -> list[Check]:
         """Those of the problem's tests that decide whether a program is correct."""
-        return [Check(*test) for test in task.payload["tests"][: self.config.num_test or None]]
+        return [Check(*test) for test in task.payload["tests"][: self.options.num_test or None]]
 
     def test_messages(self, task: Task) -> list[Message]:
         """The problem, and the wish for one test."""

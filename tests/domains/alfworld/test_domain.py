@@ -24,7 +24,7 @@ from rlanything.types import Direction
 
 @pytest.fixture
 def domain(world, tmp_path):
-    config = DatasetConfig(path=str(world.games), prompt="compact", show_actions="here")
+    config = DatasetConfig(path=str(world.games), prompt="compact", options={"show_actions": "here"})
     made = AlfworldDomain(config, "test", 20)
     made.adapted = tmp_path / "json_2.1.1" / "test"
     return made

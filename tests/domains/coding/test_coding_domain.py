@@ -55,7 +55,9 @@ def model(texts: list[str]) -> ChatModel:
 @pytest.fixture
 def domain(tmp_path):
     (tmp_path / "train.json").write_text(json.dumps(rows()))
-    domain = CodingDomain(DatasetConfig("coding", path=str(tmp_path), prompt="compact"), SandboxConfig(num_runner=2))
+    domain = CodingDomain(
+        DatasetConfig(domain="coding", path=str(tmp_path), prompt="compact"), SandboxConfig(num_runner=2)
+    )
     yield domain
     domain.close()
 

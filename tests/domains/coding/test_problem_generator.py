@@ -95,7 +95,9 @@ def test_a_variant_is_one_operation_longer_or_shorter_and_has_tests():
 @pytest.fixture
 def domain(tmp_path):
     (tmp_path / "train.json").write_text(json.dumps(generator.generate_problems(60, seed=4)))
-    domain = CodingDomain(DatasetConfig("coding", path=str(tmp_path), prompt="compact"), SandboxConfig(num_runner=4))
+    domain = CodingDomain(
+        DatasetConfig(domain="coding", path=str(tmp_path), prompt="compact"), SandboxConfig(num_runner=4)
+    )
     yield domain
     domain.close()
 
@@ -128,7 +130,7 @@ def test_demonstrations_show_the_rewriter_what_the_loop_tells_it(domain):
     def shape(line):
         return re.sub(r"(#, )*#", "#", re.sub(r"\d+( \(doubtful\))?", "#", line))
 
-    domain.config.num_test = 2
+    domain.options.num_test = 2
     asked = [c.messages[0]["content"] for c in islice(domain.demonstrations("rewriter", "train", 0), 60)]
     told = prompts.critic(8, [0, 7], [(3, False), (8, True)], {"wrong_answer": 9}).splitlines()
     assert {shape(line) for line in told} <= {shape(line) for text in asked for line in text.splitlines()}

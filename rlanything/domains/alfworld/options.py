@@ -1,0 +1,18 @@
+"""The options of ALFWorld (`dataset.options`)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from rlanything.config.section import Section
+
+
+class Options(Section):
+    """ALFWorld's own keys."""
+
+    backend: Literal["simulator", "textworld"] = "simulator"
+    """What plays the games: our own simulator, or the real TextWorld package. Both answer the same."""
+    project: str = ""
+    """Adapted games are written below `<path>/json_2.1.1/<project>`. Empty takes the run's name."""
+    show_actions: Literal["all", "here", "none"] = "all"
+    """Commands that prompts list: all by number, those that act on what is here, or none."""
