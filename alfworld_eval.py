@@ -1,21 +1,11 @@
-"""Measure a policy on ALFWorld.
+"""Measure a policy on ALFWorld: `rlanything eval` for configurations of ALFWorld.
 
 `python alfworld_eval.py config=configs/alfworld_eval.yaml [key=value ...]`
 """
 
 import sys
 
-from rlanything.config.load import load_config
-from rlanything.processes.guard import run_guarded
-
-
-def main() -> None:
-    """Configuration first: a mistyped key should not wait for what takes seconds to import."""
-    config = load_config(sys.argv[1:], "alfworld", learns=False)
-    from rlanything.evaluation.benchmark import benchmark
-
-    benchmark(config)
-
+from rlanything.__main__ import main
 
 if __name__ == "__main__":
-    run_guarded(main, "goes on where it stopped")
+    main(["eval", *sys.argv[1:]], domain="alfworld")

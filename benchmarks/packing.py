@@ -73,7 +73,7 @@ def main() -> None:
     )
     with tempfile.TemporaryDirectory() as folder:
         Qwen3ForCausalLM(config).save_pretrained(Path(folder))
-        model = TreeModel(ModelConfig(folder), torch.float32, torch.device("cpu"), entropy_gradient=False)
+        model = TreeModel(ModelConfig(path=folder), torch.float32, torch.device("cpu"), entropy_gradient=False)
 
     samples = episodes(args.episodes, args.turns, np.random.default_rng(0))
     start = time.perf_counter()

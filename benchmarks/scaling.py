@@ -19,13 +19,13 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from omegaconf import OmegaConf
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 from make_tiny_models import make_small_world  # noqa: E402
 
+from rlanything.config.load import to_yaml  # noqa: E402
 from rlanything.config.schema import Config, DatasetConfig, EngineConfig, ModelConfig  # noqa: E402
 from rlanything.runs.metrics import read_jsonl  # noqa: E402
 
@@ -37,17 +37,17 @@ TOKENS = {"update policy": "policy trees", "update reward": "reward trees"}  # o
 
 def small(games: Path, model: Path, output: Path, kind: str) -> Config:
     """A step of one process."""
-    config = Config(dataset=DatasetConfig(path=str(games), prompt="compact", show_actions="here"))
+    config = Config(dataset=DatasetConfig(path=str(games), prompt="compact", options={"show_actions": "here"}))
     config.experiment.output_dir, config.experiment.num_thread = str(output), 1
     config.experiment.total_step, config.experiment.eval_every = 2, 0
     config.evaluation.num_task, config.evaluation.judge = 1, False
     config.adaptation.enabled = False
     config.rollout.max_response_tokens, config.reward.max_response_tokens = 16, 12
-    config.reward.policy_band = config.reward.reward_band = [0.0, 1.0]
+    config.algorithm.band = config.reward.band = [0.0, 1.0]
     config.reward.group = "task"
     for role in ("policy", "reward", "rewriter"):
-        setattr(config.model, role, ModelConfig(str(model)))
-        engine = EngineConfig(kind, max_model_len=1024, max_num_seqs=512, kv_cache_gb=0.2)
+        setattr(config.model, role, ModelConfig(path=str(model)))
+        engine = EngineConfig(kind=kind, max_model_len=1024, max_num_seqs=512, kv_cache_gb=0.2)
         setattr(config.engine, role, engine)
     for training in (config.training.policy, config.training.reward):
         training.lr, training.num_update, training.kl_beta = 1e-5, 1, 0.0
@@ -59,7 +59,7 @@ def measure(config: Config, sizes: dict[str, int], name: str) -> dict[str, float
     """Seconds of the second step's parts, and its tokens."""
     config.experiment.name = name
     file = Path(config.experiment.output_dir) / f"{name}.yaml"
-    file.write_text(OmegaConf.to_yaml(OmegaConf.structured(config)))
+    file.write_text(to_yaml(config))
     overrides = [f"{key}={value}" for key, value in sizes.items()]
     command = [sys.executable, str(ROOT / "alfworld_rl.py"), f"config={file}", *overrides]
     subprocess.run(command, check=True, capture_output=True)

@@ -162,7 +162,7 @@ def measure_driver(config: Config, load: Workload, tokenizer: str) -> Costs:
     made, carried, packed = sample(), Host(Clock(), {}, episodes, Costs(), 0).carried, pickle.dumps(group, 5)
     tokens, row = sum(len(s.ids) for s in made), config.training.policy.micro_batch_tokens
     zeros, prompt = torch.zeros(1 << 27, dtype=torch.bfloat16), tuple(range(10_000, 14_000))
-    chat, text = Chat(ModelConfig(tokenizer)), "On the drawer 1, you see a mug 2, and a pencil 1.\n" * 60
+    chat, text = Chat(ModelConfig(path=tokenizer)), "On the drawer 1, you see a mug 2, and a pencil 1.\n" * 60
     measured: dict[str, tuple[Callable[[], Any], float]] = {  # what is done, and for how many of its unit
         "call_s": (lambda: ray.get([answer("policy") for _ in range(1000)]), 1000),
         "latency_s": (lambda: [ray.get(answer("policy")) for _ in range(200)], 200),

@@ -273,7 +273,7 @@ def read_episodes(pattern: str, num: int) -> list[Episode]:
 
     found: list[Episode] = []
     groups = [group for path in sorted(glob.glob(pattern)) for group in read_groups(Path(path), {})]
-    for group, trajectory in ((group, t) for group in groups for t in group.valid if t.turns):
+    for group, trajectory in ((g, t) for g in groups for t in g.valid if t.turns):
         found.append([])
         held = judge_held = 0
         for i, turn in enumerate(trajectory.turns):
@@ -301,7 +301,7 @@ def spread_s(size: float, slots: Sequence[Slot], hardware: Hardware) -> float:
 def update_s(role: str, tokens: float, world: int, config: Config, hardware: Hardware) -> tuple[float, float]:
     """(seconds, those of a rank if all had the same to do) for packed tokens. A rank without a micro-batch of its own
     takes a weightless one; ZeRO-3 gathers float32 weights for every pass, none of it hidden."""
-    (parameters, layers, _), training = MODELS[role], getattr(config.training, role)
+    (parameters, layers, _), training = MODELS[role], config.training.of(role)
     num, reference = training.num_update, bool(training.kl_beta and training.kl_reference == "initial")
     passes = reference + (training.old_logprobs == "learner") * (num - 1) / num  # beside the trained one
     flop = (6 + 2 * training.gradient_checkpointing + 2 * passes) * parameters  # a token
@@ -352,7 +352,7 @@ def simulate(config: Config, episodes: Sequence[Episode], load: Workload, hardwa
     clock, world, num_host = Clock(), len(placement.learners), len(placement.hosts)
     replicas: Engines = {}
     for role, slots in placement.engines.items():
-        engine = getattr(config.engine, role)
+        engine = config.engine.of(role)
         speed = engine_speed(role, engine.tensor_parallel_size, engine.max_num_seqs, hardware)
         replicas[role] = [Replica(clock, speed) for _ in slots]
     groups = [episodes[i : i + k] for i in range(0, len(episodes), k)]

@@ -189,7 +189,7 @@ def compare(
     seconds: dict[str, list[float]] = {"learner": [], "plain": []}
     losses = {}
     for _ in range(args.repeat):
-        learner = Learner(ModelConfig(folder), config, total_update=0)
+        learner = Learner(ModelConfig(path=folder), config, total_update=0)
         losses["learner"] = learner.update(samples)["loss"]  # compiles
         seconds["learner"].append(timed(lambda made=learner: made.update(samples), args.updates, device))
         learner.close()

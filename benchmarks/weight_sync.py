@@ -24,8 +24,8 @@ def start(folder: Path, kind: str):
     from rlanything.config.schema import EngineConfig, ModelConfig
     from rlanything.engines import make_engine
 
-    config = EngineConfig(kind.removeprefix("async_"), max_model_len=1024, kv_cache_gb=0.5)
-    return make_engine(ModelConfig(str(folder)), config, 0, folder / "engine.log", alone=kind == "async_vllm")
+    config = EngineConfig(kind=kind.removeprefix("async_"), max_model_len=1024, kv_cache_gb=0.5)
+    return make_engine(ModelConfig(path=str(folder)), config, 0, folder / "engine.log", alone=kind == "async_vllm")
 
 
 def first_token(folder: Path, kind: str) -> None:

@@ -1,6 +1,6 @@
 """Supervised warm start: demonstrations in, a model that can begin to learn by reinforcement out.
 
-`python -m rlanything.sft config=FILE.yaml [key=value ...]` trains one role's model on its domain's demonstrations
+`rlanything sft config=FILE.yaml [key=value ...]` trains one role's model on its domain's demonstrations
 (or on a file of conversations), and stops where a measure on tasks that it never saw reaches its target: success of
 the policy, agreement of the reward model with the planner's labels, share of valid proposals of the rewriter.
 The result is cached: nothing is done where `output` was made from the very same inputs.
@@ -12,29 +12,17 @@ import asyncio
 import hashlib
 import json
 import os
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
 import torch
-from omegaconf import MISSING
 
-from rlanything.config.load import load_as
-from rlanything.config.rules import POSITIVE, check_choices, check_numbers
-from rlanything.config.schema import (
-    Config,
-    DatasetConfig,
-    EngineConfig,
-    ExperimentConfig,
-    LearnerConfig,
-    ModelConfig,
-    RolloutConfig,
-)
+from rlanything.config.schema import Config, ExperimentConfig, RolloutConfig
+from rlanything.config.sft import SftConfig
 from rlanything.domains.base import Domain
 from rlanything.domains.parts import Conversation, RejectedTask, StepJudging, TestJudging
 from rlanything.domains.registry import make_domain
@@ -44,7 +32,6 @@ from rlanything.engines.chat_model import start_chat_model
 from rlanything.errors import ConfigError
 from rlanything.evaluation.play import evaluation_tasks, run_evaluation
 from rlanything.learner.deepspeed import Learner
-from rlanything.processes.guard import run_guarded
 from rlanything.processes.interrupts import raise_unheard
 from rlanything.rollout.collect import Collector
 from rlanything.runs.checkpoint import writing
@@ -52,28 +39,6 @@ from rlanything.runs.progress import Progress
 from rlanything.types import Direction, Message, Sample, Task
 
 SOURCES = ("sft.py", "chat.py", "domains/**/*.py", "learner/*.py")  # code that the result depends on, below the package
-
-
-@dataclass
-class SftConfig:
-    role: str = MISSING  # policy | reward | rewriter
-    model: ModelConfig = field(default_factory=ModelConfig)  # what to start from
-    output: str = MISSING  # folder of the trained model (Hugging Face format)
-    seed: int = 0
-    data: str = ""  # a .jsonl of {"messages": [...]}: every assistant message is learned; "": demonstrations
-    dataset: DatasetConfig = field(default_factory=DatasetConfig)
-    measure_split: str = "eval_in_distribution"
-    num_measure: int = 64  # tasks that the measure is taken on
-    max_interaction_step: int = 20
-    max_response_tokens: int = 32
-    batch: int = 32  # demonstrations an update
-    max_update: int = 1000  # optimizer steps; the learning-rate schedule spans them
-    measure_every: int = 100  # updates between measurements
-    measure_from: int = 0  # the first update that is measured: a policy that solves nothing yet plays every turn
-    target: float = 1.0  # stop where the measure reaches it
-    engine: EngineConfig = field(default_factory=EngineConfig)  # for the measurements
-    training: LearnerConfig = field(default_factory=LearnerConfig)
-    num_thread: int = 0
 
 
 def encode(chat: Chat, conversation: Conversation) -> Sample:
@@ -123,7 +88,7 @@ def read_conversations(path: Path) -> Iterator[Conversation]:
 
 def digest(config: SftConfig, domain: Domain) -> str:
     """A digest of all that the result depends on: settings, code, the files of model, games and conversations."""
-    hashed = hashlib.sha256(json.dumps(asdict(replace(config, output="", num_thread=0)), sort_keys=True).encode())
+    hashed = hashlib.sha256(json.dumps(config.model_dump(exclude={"output", "num_thread"}), sort_keys=True).encode())
     for source in sorted(p for pattern in SOURCES for p in Path(__file__).parent.glob(pattern)):
         hashed.update(source.read_bytes())
     files = sorted(p for p in Path(config.model.path).glob("*") if p.is_file())
@@ -142,21 +107,6 @@ def loop_config(config: SftConfig) -> Config:
     return Config(experiment=experiment, dataset=config.dataset, rollout=rollout)
 
 
-def validate_sft(config: SftConfig) -> None:
-    """Check what types cannot say. Raises ConfigError naming the key."""
-
-    def own(pattern: str) -> list[str]:
-        key = pattern.replace("{role}.", "").replace("{learner}.", "")
-        return [key] if key.startswith(("dataset.", "engine.", "training.")) or "." not in key else []
-
-    if config.role not in _MEASURES:
-        raise ConfigError(f"role: found {config.role!r}, expected one of {', '.join(_MEASURES)}")
-    if config.data and not Path(config.data).is_file():
-        raise ConfigError(f"data={config.data}: there is no such file")
-    check_choices(config, own)
-    check_numbers(config, own, positive=(*_POSITIVE, *POSITIVE))
-
-
 class WarmStart:
     """One supervised training."""
 
@@ -173,7 +123,7 @@ class WarmStart:
         logs.mkdir(parents=True, exist_ok=True)
         name = Path(config.output).name
         self.measured = start_chat_model(config.model, config.engine, config.seed, logs / f"sft_{name}_engine.log")
-        training = replace(config.training, num_update=1, num_epoch=1, kl_beta=0.0)
+        training = config.training.model_copy(update={"num_update": 1, "num_epoch": 1, "kl_beta": 0.0})
         self.learner = Learner(
             config.model, training, config.max_update, 1.0, config.seed, logs / f"sft_{name}_learner.log"
         )
@@ -269,13 +219,11 @@ class WarmStart:
         return evaluation_tasks(self.domain, self.config.measure_split, self.config.num_measure, self.config.seed)
 
 
-_POSITIVE = ("num_measure", "max_interaction_step", "max_response_tokens", "batch", "max_update", "measure_every")
 _MEASURES = {"policy": "success", "reward": "agreement with the truth", "rewriter": "valid proposals"}
 
 
 def warm_start(config: SftConfig, progress: Progress) -> None:
     """Train and export, unless `output` was made from the same inputs."""
-    validate_sft(config)
     domain = make_domain(loop_config(config))
     output = Path(config.output)
     key, note = digest(config, domain), output / "sft.json"
@@ -290,7 +238,3 @@ def warm_start(config: SftConfig, progress: Progress) -> None:
         with writing(output, output.with_name(output.name + ".part")):
             training.learner.export(output)
             note.write_text(json.dumps({"digest": key, "measure": result, "updates": training.learner.num_updates}))
-
-
-if __name__ == "__main__":
-    run_guarded(lambda: warm_start(load_as(SftConfig, sys.argv[1:]), Progress()), "starts this training anew")

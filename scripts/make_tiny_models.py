@@ -185,9 +185,9 @@ def make_small_world(root: Path, hidden: int = 64) -> tuple[Path, Path]:
     tokenizer = make_tokenizer(domain, 1024, {"policy": 60, "reward": 20, "rewriter": 30})
     make_model(tokenizer, hidden, layers=2, seed=0).save_pretrained(root / "untrained")
     tokenizer.save_pretrained(root / "untrained")
-    chat = Chat(ModelConfig(str(root / "untrained")))
+    chat = Chat(ModelConfig(path=str(root / "untrained")))
     config = LearnerConfig(lr=1e-2, num_update=1, dtype="float32", micro_batch_tokens=2048)
-    learner = Learner(ModelConfig(str(root / "untrained")), config, 0, log_path=root / "learner.log")
+    learner = Learner(ModelConfig(path=str(root / "untrained")), config, 0, log_path=root / "learner.log")
     # An answer of the judge is three tokens, and the answers to one episode share its transcript: many cost little.
     shares = (("policy", 8), ("reward", 32), ("rewriter", 8))
     streams = [(domain.demonstrations(role, "train", 0), share) for role, share in shares]
@@ -209,7 +209,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=4, help="layers (default 4)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--show-actions", default="none", choices=["all", "here", "none"], help="as dataset.show_actions"
+        "--show-actions", default="none", choices=["all", "here", "none"], help="as dataset.options.show_actions"
     )
     args = parser.parse_args()
     # Where accelerate is installed, saving a model imports DeepSpeed, which warns of a machine without accelerator.

@@ -61,7 +61,7 @@ def stages(domain: str, seed: int, overrides: list[str]) -> list[tuple[str, list
     warm_starts = [
         (
             f"warm start of the {role}",
-            ["-m", "rlanything.sft", f"config={configs}/{role}.yaml", f"seed={seed}"]
+            ["-m", "rlanything", "sft", f"config={configs}/{role}.yaml", f"seed={seed}"]
             + [f"model.path={folders[start]}", f"output={folders[role]}"],
         )
         for role, start in plan.start.items()

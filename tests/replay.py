@@ -19,7 +19,7 @@ def assert_trained_as_one_process(config: Config, run: Path) -> None:
     """Both models of a finished run moved, and to where one process moves them with the run's own samples."""
     for role, temperature in (("policy", config.rollout.temperature), ("reward", config.reward.temperature)):
         alone = replay(config, run, role, temperature)
-        start = load_file(Path(getattr(config.model, role).path) / "model.safetensors")
+        start = load_file(Path(config.model.of(role).path) / "model.safetensors")
         last = run / f"checkpoints/step_{config.experiment.total_step:06d}"
         spread_out = load_file(last / f"{role}/hf/model.safetensors")
         moved = torch.cat([(alone[k] - start[k]).flatten() for k in start])
@@ -29,13 +29,14 @@ def assert_trained_as_one_process(config: Config, run: Path) -> None:
 
 def replay(config: Config, run: Path, role: str, temperature: float) -> dict[str, torch.Tensor]:
     """The weights of one process that trains on the very samples of the run."""
-    training = getattr(config.training, role)
+    training = config.training.of(role)
     training.zero_stage = 0
     total = config.experiment.total_step * training.num_update
-    learner = Learner(getattr(config.model, role), training, total, temperature, config.experiment.seed)
+    learner = Learner(config.model.of(role), training, total, temperature, config.experiment.seed)
     for step in range(1, config.experiment.total_step + 1):
         groups = read_groups(run / f"rollouts/step_{step:06d}.parquet", {})
-        learner.update(SAMPLES[role](groups, getattr(config.reward, f"{role}_band"), training.loss_mean))
+        band = config.algorithm.band if role == "policy" else config.reward.band
+        learner.update(SAMPLES[role](groups, band, training.loss_mean))
     weights = {name: tensor.clone() for name, tensor in learner.weights()}
     learner.close()
     return weights

@@ -6,8 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from omegaconf import OmegaConf
-
+from rlanything.config.load import to_yaml
 from rlanything.config.schema import AdaptationConfig, Config, DatasetConfig, EngineConfig, LearnerConfig, ModelConfig
 
 NUM_DEVICE = int(os.environ.get("RLANYTHING_TEST_DEVICES", "0"))  # 1: runs of one machine have an accelerator
@@ -15,7 +14,8 @@ NUM_DEVICE = int(os.environ.get("RLANYTHING_TEST_DEVICES", "0"))  # 1: runs of o
 
 def small_config(games: Path, model: Path, output: Path, name: str, engine: str = "transformers") -> Config:
     """2 tasks x 2 episodes x 3 turns, m = 2, both learners; 4 steps, a checkpoint each, an evaluation every second."""
-    config = Config(dataset=DatasetConfig(path=str(games), prompt="compact", options={"show_actions": "here"}, num_task=6))
+    options = {"show_actions": "here"}
+    config = Config(dataset=DatasetConfig(path=str(games), prompt="compact", options=options, num_task=6))
     experiment, rollout = config.experiment, config.rollout
     experiment.name, experiment.output_dir = name, str(output)
     experiment.total_step, experiment.eval_every, experiment.save_every, experiment.num_thread = 4, 2, 1, 1
@@ -28,8 +28,10 @@ def small_config(games: Path, model: Path, output: Path, name: str, engine: str 
     config.adaptation = AdaptationConfig(max_response_tokens=16, num_try=2)
     config.evaluation.num_task = 2
     for role in ("policy", "reward", "rewriter"):
-        setattr(config.model, role, ModelConfig(str(model)))
-        made = EngineConfig(engine, "float32", max_model_len=512, max_num_seqs=16, kv_cache_gb=0.05, enforce_eager=True)
+        setattr(config.model, role, ModelConfig(path=str(model)))
+        made = EngineConfig(
+            kind=engine, dtype="float32", max_model_len=512, max_num_seqs=16, kv_cache_gb=0.05, enforce_eager=True
+        )
         made.gpu_memory_utilization = 0.1
         setattr(config.engine, role, made)
     for learner in ("policy", "reward"):
@@ -52,5 +54,5 @@ def spread_config(games: Path, model: Path, output: Path, name: str, engine: str
 def command(config, folder: Path, script: str = "alfworld_rl.py") -> list[str]:
     """The command line that runs a configuration in a process of its own."""
     file = folder / "config_for_test.yaml"
-    file.write_text(OmegaConf.to_yaml(OmegaConf.structured(config)))
+    file.write_text(to_yaml(config))
     return [sys.executable, str(Path(__file__).parents[1] / script), f"config={file}"]

@@ -6,18 +6,19 @@ import shutil
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
 
+from rlanything.config.checks import check_sft
+from rlanything.config.load import to_yaml
 from rlanything.config.schema import DatasetConfig, EngineConfig, LearnerConfig, ModelConfig
+from rlanything.config.sft import SftConfig
 from rlanything.engines.chat import Chat
 from rlanything.errors import ConfigError, TaskError
 from rlanything.runs.progress import Progress
-from rlanything.sft import SftConfig, encode, read_conversations, warm_start
+from rlanything.sft import encode, read_conversations, warm_start
 
 
 @pytest.fixture
@@ -27,13 +28,13 @@ def config(world, tmp_path):
     shutil.copytree(world.games, games)
     return SftConfig(
         role="policy",
-        model=ModelConfig(str(world.model)),
+        model=ModelConfig(path=str(world.model)),
         output=str(tmp_path / "trained"),
-        dataset=DatasetConfig(path=str(games), prompt="compact", show_actions="here"),
+        dataset=DatasetConfig(path=str(games), prompt="compact", options={"show_actions": "here"}),
         num_measure=2,
         batch=4,
         max_update=2,
-        engine=EngineConfig("transformers", "float32", max_model_len=512, max_num_seqs=8, kv_cache_gb=0.05),
+        engine=EngineConfig(kind="transformers", dtype="float32", max_model_len=512, max_num_seqs=8, kv_cache_gb=0.05),
         training=LearnerConfig(lr=1e-3, dtype="float32", micro_batch_tokens=2048),
         num_thread=1,
     )
@@ -81,8 +82,9 @@ def test_a_conversation_that_does_not_alternate_is_named(tmp_path, roles, messag
 
 
 def test_broken_and_missing_files_of_conversations_are_named(config, tmp_path):
+    config.data = "none.jsonl"
     with pytest.raises(ConfigError, match="data=none.jsonl: there is no such file"):
-        warm_start(replace(config, data="none.jsonl"), Progress())
+        check_sft(config)
     (tmp_path / "cut.jsonl").write_text('{"messages": [')
     with pytest.raises(ConfigError, match="line 1: expected"):
         next(read_conversations(tmp_path / "cut.jsonl"))
@@ -103,8 +105,8 @@ def test_a_full_disk_is_one_clear_message(config, tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))  # the model takes 800 kB
 
     file = tmp_path / "sft.yaml"
-    file.write_text(OmegaConf.to_yaml(OmegaConf.structured(config)))
-    command = [sys.executable, "-m", "rlanything.sft", f"config={file}"]
+    file.write_text(to_yaml(config))
+    command = [sys.executable, "-m", "rlanything", "sft", f"config={file}"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False, preexec_fn=limit)
     said = " ".join(result.stderr.split())
     assert result.returncode == 1 and "trained: could not be written" in said and "Traceback" not in said

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -218,7 +217,7 @@ def start_replicas(
             slot,
             role,
             model,
-            replace(config, own_process=False),  # it has one
+            config.model_copy(update={"own_process": False}),  # it has one
             seed,
             log_path.with_stem(f"{log_path.stem}_{i}"),
             sleeps,

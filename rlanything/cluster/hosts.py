@@ -33,15 +33,15 @@ START_S = 120.0  # that a host's first answer may take longer
 class EnvHost:
     """A Ray actor: plays and judges its share of every batch."""
 
-    def __init__(self, config: Config, splits: Sequence[str], roles: Sequence[str]) -> None:
+    def __init__(self, config: Config, splits: Sequence[str], roles: Sequence[Role]) -> None:
         was_restarted(RESTARTS)
         self.config, self.domain = config, make_domain(config)
         self.domain.prepare(splits)
-        self.chats = {role: Chat(getattr(config.model, role)) for role in roles}
+        self.chats = {role: Chat(config.model.of(role)) for role in roles}
         self._ended: dict[int, int] = {}
         self._playing: dict[int, asyncio.Task[Any] | None] = {}
 
-    async def collect(self, number: int, batch: Batch, engines: Mapping[str, ReplicatedEngine]) -> list[Group]:
+    async def collect(self, number: int, batch: Batch, engines: Mapping[Role, ReplicatedEngine]) -> list[Group]:
         """See `Collector.collect`; `number` is the batch's. The engines come with every batch: Ray warns of an actor
         that may be started anew and was made with the handles of others.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +49,14 @@ def with_dtypes(config: Config, nodes: Sequence[NodeFacts]) -> Config:
     has_device = config.experiment.num_device > 0
 
     def of(part: EngineConfig | LearnerConfig, on_accelerator: bool) -> Any:
-        return replace(part, dtype=on_device if on_accelerator else on_cpu) if part.dtype == "auto" else part
+        return (
+            part.model_copy(update={"dtype": on_device if on_accelerator else on_cpu}) if part.dtype == "auto" else part
+        )
 
     engines = {role: of(part, has_device and part.kind == "vllm") for role, part in vars(config.engine).items()}
     learners = {role: of(part, has_device) for role, part in vars(config.training).items()}
-    return replace(config, engine=EnginesConfig(**engines), training=TrainingConfig(**learners))
+    parts = {"engine": EnginesConfig(**engines), "training": TrainingConfig(**learners)}
+    return config.model_copy(update=parts)
 
 
 def check_nodes(nodes: Sequence[NodeFacts], num_device: int) -> None:
@@ -69,5 +72,5 @@ def check_nodes(nodes: Sequence[NodeFacts], num_device: int) -> None:
         if node.num_device < num_device:
             raise RunError(
                 f"{where}: torch finds {node.num_device} accelerators, experiment.num_device={num_device}; install "
-                "".[gpu]" there, look at the driver (nvidia-smi), or lower num_device"
+                "the packages of constraints/gpu.txt there, look at the driver (nvidia-smi), or lower num_device"
             )

@@ -1,95 +1,142 @@
-"""From a command line to a typed configuration: one YAML file over the defaults, dotted overrides over the file.
+"""From a command line to a typed configuration and back to YAML.
 
-An unknown key, a wrong type or a value outside its range fails here, before anything starts.
+OmegaConf merges one YAML file over the defaults and dotted overrides over the file, and resolves `${...}`. pydantic
+then validates: an unknown key, a wrong type or a value outside its bounds fails here, before anything starts.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from omegaconf import DictConfig, OmegaConf
+import yaml
+from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from pydantic import ValidationError
 
-from rlanything.config.rules import validate
+from rlanything.config.checks import check, check_sft
+from rlanything.config.faults import messages, shown
+from rlanything.config.reading import is_section, is_text, kind_of, read_yaml
 from rlanything.config.schema import Config
+from rlanything.config.section import Section
+from rlanything.config.sft import SftConfig
 from rlanything.errors import ConfigError
 
-Schema = TypeVar("Schema")
+Schema = TypeVar("Schema", bound=Section)
+COMMAND_LINE = "the command line"
 
 
-def load_config(argv: list[str], domain: str = "", learns: bool = True) -> Config:
-    """The validated configuration of a command line, of `domain` where that is given; `learns` is false for an
-    evaluation. Raises ConfigError as `load_as` does."""
-    config = load_as(Config, argv)
-    validate(config, learns)
+def load_config(words: list[str], domain: str = "", learns: bool = True) -> Config:
+    """The checked configuration of a command line; `learns` is false for an evaluation.
+
+    Raises ConfigError as `load_as` does, if keys do not fit together, and if the domain is not the expected `domain`.
+    """
+    config = load_as(Config, words)
     if domain and config.dataset.domain != domain:
-        script = f"{config.dataset.domain}_{'rl' if learns else 'eval'}.py"
-        raise ConfigError(f"dataset.domain: found {config.dataset.domain}, expected {domain}; run {script} for it")
+        command = "train" if learns else "eval"
+        raise ConfigError(
+            f"dataset.domain: found {config.dataset.domain}, expected {domain}; run `rlanything {command}` for it"
+        )
+    check(config, learns)
     return config
 
 
-def load_as(schema: type[Schema], argv: list[str]) -> Schema:
+def load_sft(words: list[str]) -> SftConfig:
+    """The checked configuration of a warm start. Raises ConfigError as `load_as` does, and for missing files."""
+    config = load_as(SftConfig, words)
+    check_sft(config)
+    return config
+
+
+def load_as(schema: type[Schema], words: list[str]) -> Schema:
     """The configuration of a command line, `config=FILE.yaml key.sub=value ...`, merged over a schema's defaults.
 
-    Raises ConfigError naming the key or file, what was found and what is expected.
+    Raises ConfigError with a line for every fault: the key or file, what was found and what was expected.
     """
-    if {"-h", "--help"} & set(argv):
-        print("usage: python ENTRY_POINT.py config=FILE.yaml [key.sub=value ...]\n\nAll keys and their defaults:\n")
-        print(OmegaConf.to_yaml(OmegaConf.structured(schema)))
-        raise SystemExit(0)
-    bare = [a for a in argv if "=" not in a]
-    if bare:
-        raise ConfigError(f"argument {bare[0]!r}: expected key=value, such as config=configs/alfworld_rl.yaml")
-    files = [a.split("=", 1)[1] for a in argv if a.startswith("config=")]
+    wrong = [word for word in words if not re.match(r"[\w-]+(\.[\w-]+)*=", word)]
+    if wrong:
+        raise ConfigError(f"argument {wrong[0]!r}: expected key=value, such as config=configs/alfworld_rl.yaml")
+    pairs = [word.split("=", 1) for word in words]
+    files = [value for key, value in pairs if key == "config"]
     if len(files) != 1:
         raise ConfigError(f"expected exactly one config=FILE.yaml, found {len(files)}")
-    merged = _merge(OmegaConf.structured(schema), _read_yaml(Path(files[0])), f"{files[0]}")
-    overrides = [a for a in argv if not a.startswith("config=")]
-    for word in overrides:
-        try:
-            override = OmegaConf.from_dotlist([word])
-        except Exception as error:  # OmegaConf passes on whatever its YAML parser raises
-            raise ConfigError(f"argument {word!r}: its value is no valid YAML: {error}") from error
-        merged = _merge(merged, override, "the command line")
+    layer = _read_file(files[0], schema)
+    overrides = {key: _read_override(key, value, schema) for key, value in pairs if key != "config"}
+    sources = dict.fromkeys(_keys(layer), files[0])
+    for key, value in overrides.items():
+        sources |= dict.fromkeys([key, *_keys(value, f"{key}.")], COMMAND_LINE)
+    given = _merged(schema, layer, overrides, sources)
     try:
-        missing = sorted(OmegaConf.missing_keys(merged))
-        config = None if missing else OmegaConf.to_object(merged)
-    except OmegaConfBaseException as error:  # a ${...} that names nothing
-        raise ConfigError(f"{getattr(error, 'full_key', None) or '?'}: {str(error).splitlines()[0]}") from error
-    if missing:
-        raise ConfigError(
-            f"{missing[0]}: has no default and is not set in {files[0]}; add it there or pass {missing[0]}=..."
-        )
-    assert isinstance(config, schema)
-    return config
+        return schema.model_validate(given)
+    except ValidationError as error:
+        raise ConfigError("\n".join(messages(error, schema, given, sources))) from None
 
 
-def _read_yaml(path: Path) -> DictConfig:
-    if not path.is_file():
-        raise ConfigError(f"config={path}: there is no such file")
+def to_yaml(config: Section) -> str:
+    """A configuration as YAML that loads as an equal one."""
+    return OmegaConf.to_yaml(OmegaConf.create(_escaped(config.model_dump()))).rstrip("\n") + "\n"
+
+
+def _read_file(name: str, schema: type[Section]) -> dict[str, Any]:
     try:
-        loaded = OmegaConf.load(path)
-    except Exception as error:  # OmegaConf passes on whatever its YAML parser raises
-        raise ConfigError(f"config={path}: not valid YAML: {error}") from error
-    if not isinstance(loaded, DictConfig):
-        raise ConfigError(f"config={path}: expected a mapping of sections, found {type(loaded).__name__}")
-    return loaded
+        found = read_yaml(Path(name).read_text(encoding="utf-8"), schema)
+    except FileNotFoundError:
+        raise ConfigError(f"config={name}: there is no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"config={name}: cannot be read: {error}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"config={name}: not valid YAML: {error}") from error
+    if not isinstance(found, dict | None):
+        raise ConfigError(f"config={name}: found {shown(found)}, expected a mapping of sections")
+    return found or {}
 
 
-def _merge(base: DictConfig, over: DictConfig, source: str) -> DictConfig:
+def _read_override(key: str, text: str, schema: type[Section]) -> Any:
+    """The value of a text key is taken as it stands, any other is read as YAML."""
+    kind = kind_of(schema, key)
     try:
-        merged = OmegaConf.merge(base, over)
-    except OmegaConfBaseException as error:
+        return text if is_text(kind) else read_yaml(text, kind)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"argument {f'{key}={text}'!r}: its value is no valid YAML: {error}") from error
+
+
+def _defaults(schema: type[Section]) -> dict[str, Any]:
+    """What a schema's keys are before anything sets them: `${...}` may name any of them."""
+    return {
+        name: _defaults(field.annotation) if is_section(field.annotation) else field.get_default()
+        for name, field in schema.model_fields.items()
+        if not field.is_required()
+    }
+
+
+def _keys(tree: object, above: str = "") -> Iterator[str]:
+    """All dotted keys of a mapping, those of its sections too."""
+    for key, value in tree.items() if isinstance(tree, Mapping) else ():
+        yield above + key
+        yield from _keys(value, f"{above}{key}.")
+
+
+def _merged(
+    schema: type[Section], layer: dict[str, Any], overrides: Mapping[str, Any], sources: Mapping[str, str]
+) -> dict[str, Any]:
+    try:
+        merged = OmegaConf.merge(OmegaConf.create(_defaults(schema)), OmegaConf.create(layer))
+        for key, value in overrides.items():  # a section is merged; options={...} replaces all options
+            OmegaConf.update(merged, key, value, merge=is_section(kind_of(schema, key)))
+        resolved: Any = OmegaConf.to_container(merged, resolve=True)
+        return dict(resolved)
+    except OmegaConfBaseException as error:  # a ${...} that names nothing or is malformed
         key = getattr(error, "full_key", None) or "?"
-        cause = str(error).splitlines()[0]
-        known = _siblings(base, key)
-        hint = f"; known keys there: {', '.join(known)}" if known and "not in" in cause else ""
-        raise ConfigError(f"{key} (from {source}): {cause}{hint}") from error
-    assert isinstance(merged, DictConfig)
-    return merged
+        source = f" (from {sources[key]})" if key in sources else ""
+        raise ConfigError(f"{key}: cannot be resolved: {str(error).splitlines()[0]}{source}") from error
 
 
-def _siblings(base: DictConfig, key: str) -> list[str]:
-    parent = OmegaConf.select(base, key.rpartition(".")[0]) if "." in key else base
-    return sorted(map(str, parent)) if isinstance(parent, DictConfig) else []
+def _escaped(value: Any) -> Any:
+    """Texts in which OmegaConf would find an interpolation, escaped by its own rule."""
+    if isinstance(value, dict):
+        return {key: _escaped(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_escaped(item) for item in value]
+    return re.sub(r"(\\*)\$\{", r"\1\1\\${", value) if isinstance(value, str) else value

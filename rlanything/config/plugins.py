@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, create_model
 
+from rlanything.config.options import check_options
+from rlanything.config.section import Section
 from rlanything.errors import ConfigError
 
 T = TypeVar("T")
@@ -48,54 +50,38 @@ def load_object(key: str, name: str, shipped: Iterable[str]) -> Any:
         raise ConfigError(f"{key}: found {name!r}, but {module.__file__} defines no {attribute}{hint}") from error
 
 
-def bind_options(key: str, function: Callable[..., Any], options: Mapping[str, Any]) -> Callable[..., Any]:
-    """The function with its keyword-only parameters set from `options`, each checked against its annotation.
+def bind_options(key: str, function: Callable[..., Any], values: Mapping[str, Any]) -> Callable[..., Any]:
+    """The function with its keyword-only parameters set from `values`, each checked against its annotation.
 
-    Raises ConfigError naming `key` and the option that is unknown or of another type.
+    Raises ConfigError with a line for every option that is unknown, missing or of another type.
     """
     if not callable(function):
         raise ConfigError(f"{key}: found an object of type {type(function).__name__}, expected a function to set")
-    parameters = inspect.signature(function).parameters.values()
-    known = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
-    missing = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
-    name, hints, bound = getattr(function, "__name__", repr(function)), get_type_hints(function), {}
-    for option, value in options.items():
-        if option not in known:
-            takes = f"expected one of {', '.join(known)}" if known else "it takes no options"
-            raise ConfigError(f"{key}.{option}: {name} has no such option; {takes}")
-        try:
-            bound[option] = TypeAdapter(hints.get(option, Any)).validate_python(value)
-        except ValidationError as error:
-            fault = error.errors()[0]
-            raise ConfigError(f"{key}.{option}: found {value!r}; {fault['msg'][0].lower()}{fault['msg'][1:]}") from None
-    if unset := [option for option in missing if option not in bound]:
-        raise ConfigError(f"{key}.{unset[0]}: {name} needs it, and it is not set")
-    return partial(function, **bound)
+    hints: dict[str, Any] = get_type_hints(function)
+    fields: dict[str, Any] = {}
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            default = ... if parameter.default is parameter.empty else parameter.default
+            fields[parameter.name] = (hints.get(parameter.name, Any), default)
+    model: type[Section] = create_model(str(getattr(function, "__name__", "options")), __base__=Section, **fields)
+    return partial(function, **dict(check_options(model, values, key)))
 
 
 def make_options(key: str, kind: type[T], values: Mapping[str, Any]) -> T:
-    """An instance of a dataclass or pydantic model with these values, checked against its annotations.
+    """An instance of a dataclass or Section with these values, checked against its annotations.
 
-    Raises ConfigError naming `key` and the option that is unknown, missing or of another type or range.
+    Raises ConfigError with a line for every option that is unknown, missing, or of another type or range.
     """
-    known = [f.name for f in fields(kind)] if is_dataclass(kind) else list(getattr(kind, "model_fields", {}))
-    try:
-        if unknown := [option for option in values if option not in known]:
-            raise ConfigError("\n".join(_unknown(f"{key}.{option}", option, known) for option in unknown))
-        return TypeAdapter(kind).validate_python(dict(values))
-    except ValidationError as error:
-        raise ConfigError("\n".join(_fault(key, fault) for fault in error.errors())) from None
-
-
-def _unknown(where: str, option: str, known: list[str]) -> str:
-    close = get_close_matches(option, known, n=1)
-    hint = f"; did you mean {close[0]}?" if close else ""
-    takes = f"known are {', '.join(known)}" if known else "no options are taken"
-    return f"{where}: unknown; {takes}{hint}"
-
-
-def _fault(key: str, fault: Any) -> str:
-    where = ".".join([key, *map(str, fault["loc"])])
-    if fault["type"] in ("missing", "missing_argument"):
-        return f"{where}: is not set and has no default"
-    return f"{where}: found {fault['input']!r}; {fault['msg'][0].lower()}{fault['msg'][1:]}"
+    if issubclass(kind, Section):
+        return check_options(kind, values, key)
+    if not dataclasses.is_dataclass(kind):
+        raise ConfigError(f"{key}: found {kind.__name__} as the class of options, expected a dataclass")
+    hints: dict[str, Any] = get_type_hints(kind)
+    members: dict[str, Any] = {}
+    for member in dataclasses.fields(kind):
+        default: Any = ... if member.default is dataclasses.MISSING else member.default
+        if member.default_factory is not dataclasses.MISSING:
+            default = Field(default_factory=member.default_factory)
+        members[member.name] = (hints[member.name], default)
+    model: type[Section] = create_model(kind.__name__, __base__=Section, **members)
+    return kind(**dict(check_options(model, values, key)))

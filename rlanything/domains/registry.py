@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from rlanything.config.plugins import load_object
-from rlanything.config.schema import Config
+import dataclasses
+from typing import Any
+
+from rlanything.config.plugins import load_object, make_options
+from rlanything.config.schema import Config, DatasetConfig
+from rlanything.config.section import Section
+from rlanything.domains.alfworld.options import AlfworldOptions
 from rlanything.domains.base import Domain
+from rlanything.domains.coding.options import CodingOptions
 from rlanything.errors import ConfigError
 
 SHIPPED = {
     "alfworld": "rlanything.domains.alfworld.domain:AlfworldDomain",
     "coding": "rlanything.domains.coding.domain:CodingDomain",
 }
+OPTIONS: dict[str, type[Section]] = {"alfworld": AlfworldOptions, "coding": CodingOptions}
 
 
 def make_domain(config: Config) -> Domain:
@@ -19,7 +26,11 @@ def make_domain(config: Config) -> Domain:
     Raises ConfigError if it cannot be imported, is no Domain, lacks a method or does not take the options; TaskError if
     its data is missing.
     """
-    name = config.dataset.domain
+    return domain_class(config.dataset.domain)(config)
+
+
+def domain_class(name: str) -> type[Domain]:
+    """The class that `dataset.domain` names. Raises ConfigError."""
     kind = load_object("dataset.domain", SHIPPED.get(name, name), SHIPPED)
     if not (isinstance(kind, type) and issubclass(kind, Domain)):
         raise ConfigError(
@@ -28,4 +39,14 @@ def make_domain(config: Config) -> Domain:
         )
     if missing := sorted(kind.__abstractmethods__):
         raise ConfigError(f"dataset.domain: found {name}, which lacks {', '.join(missing)}; define them in the class")
-    return kind(config)
+    return kind
+
+
+def resolve_options(dataset: DatasetConfig) -> None:
+    """Set every option of the domain that is left out, so that the run's configuration tells all of them.
+
+    Raises ConfigError for a domain that cannot be used, and for options that do not fit it.
+    """
+    kind = OPTIONS[dataset.domain] if dataset.domain in OPTIONS else domain_class(dataset.domain).Options
+    options: Any = make_options("dataset.options", kind, dataset.options)
+    dataset.options = options.model_dump() if isinstance(options, Section) else dataclasses.asdict(options)

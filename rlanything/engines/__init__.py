@@ -53,7 +53,7 @@ def check_model(model: ModelConfig, config: EngineConfig) -> None:
     """Raise EngineError where the model cannot serve: missing, no chat template, heads that cannot be shared out."""
     from transformers import AutoConfig, AutoTokenizer
 
-    folder = Path(model.path).expanduser()
+    folder = Path(model.path)
     if folder.is_dir() and not (folder / "config.json").is_file():
         raise EngineError(f"model.path={model.path!r} has no config.json, expected a Hugging Face model folder")
     looks_local = folder.is_absolute() or model.path.startswith((".", "~")) or model.path.count("/") > 1

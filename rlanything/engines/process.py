@@ -62,7 +62,7 @@ class ProcessEngine:
         self._unsent: list[tuple[Any, ...]] = []
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        arguments = (theirs, model, replace(config, own_process=False), seed, log_path, encoder)
+        arguments = (theirs, model, config.model_copy(update={"own_process": False}), seed, log_path, encoder)
         self._process = context.Process(target=_serve, args=arguments, daemon=True)
         self._process.start()
         atexit.register(self.close)  # before Python would wait for it: it ends when its pipe is closed

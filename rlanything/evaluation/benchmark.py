@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from omegaconf import OmegaConf
-
+from rlanything.config.load import to_yaml
 from rlanything.config.schema import Config
 from rlanything.domains.registry import make_domain
 from rlanything.errors import ConfigError, RunError
@@ -55,7 +54,7 @@ def benchmark(config: Config) -> None:
 
 def _print_plan(plan: Plan, progress: Progress) -> None:
     config = plan.config
-    progress.line(OmegaConf.to_yaml(OmegaConf.structured(config)).rstrip())
+    progress.line(to_yaml(config).rstrip())
     if config.experiment.num_device:  # a CPU's memory is not planned, and a model need not tell its size
         print_devices(plan, progress)
     domain, evaluation = make_domain(config), config.evaluation

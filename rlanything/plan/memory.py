@@ -6,13 +6,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
-from rlanything.config.roles import LEARNERS, Role
+from rlanything.config.roles import LEARNERS, Learner, Role
 from rlanything.config.schema import Config, EngineConfig, LearnerConfig, ModelConfig
 from rlanything.errors import ConfigError
 from rlanything.plan.placement import Placement, route
@@ -50,7 +50,7 @@ def model_size(model: ModelConfig) -> ModelSize:
 def _folder(path: str) -> Path:
     """Where a model's files lie on this machine: its folder, or what was loaded from the hub before. It need not be
     there."""
-    folder = Path(path).expanduser()
+    folder = Path(path)
     if folder.is_dir():
         return folder
     try:
@@ -81,7 +81,7 @@ def learner_bytes(parameters: float, config: LearnerConfig, world: int, on_accel
     """
     if config.lora_rank:
         frozen = BYTES[resolve_dtype(config.dtype, on_accelerator)] * parameters
-        trained = replace(config, lora_rank=0, kl_beta=0.0)
+        trained = config.model_copy(update={"lora_rank": 0, "kl_beta": 0.0})
         adapters = config.lora_rank * ADAPTER_WIDTH * parameters ** (2 / 3)
         return frozen / (world if config.zero_stage >= 3 else 1) + learner_bytes(
             adapters, trained, world, on_accelerator
@@ -112,7 +112,7 @@ def device_gib(
     hand_over = any(route(config, placement, role).how == "ipc" for role in learners)
     needs: dict[tuple[int, int], dict[str, float]] = {}
     for role, size in sizes.items():
-        on_accelerator = getattr(config.engine, role).kind == "vllm"
+        on_accelerator = config.engine.of(role).kind == "vllm"
         share, weights = engine_gib(config, role, size) if on_accelerator else (0.0, 0.0)
         for slot in placement.engines[role]:
             for device in slot.devices:
@@ -121,7 +121,7 @@ def device_gib(
     for slot in placement.learners:
         for device in slot.devices:
             for role in learners:
-                gib = learner_bytes(sizes[role].parameters, getattr(config.training, role), world) / GIB
+                gib = learner_bytes(sizes[role].parameters, config.training.of(role), world) / GIB
                 needs.setdefault((slot.node, device), {})[f"{role} learner"] = gib
     return needs
 
@@ -131,10 +131,10 @@ def weights_gib(engine: EngineConfig, size: ModelSize, on_accelerator: bool) -> 
     return size.parameters * BYTES[resolve_dtype(engine.dtype, on_accelerator)] / engine.tensor_parallel_size / GIB
 
 
-def engine_gib(config: Config, role: str, size: ModelSize) -> tuple[float, float]:
+def engine_gib(config: Config, role: Role, size: ModelSize) -> tuple[float, float]:
     """A vLLM engine's share of an accelerator, and what its weights take of that. Raises ConfigError where they do not
     fit."""
-    engine, memory = getattr(config.engine, role), config.experiment.device_memory_gb
+    engine, memory = config.engine.of(role), config.experiment.device_memory_gb
     weights = weights_gib(engine, size, on_accelerator=True)
     share: float = engine.gpu_memory_utilization * memory
     if weights >= share:
@@ -166,21 +166,22 @@ def check_memory(config: Config, needs: dict[tuple[int, int], dict[str, float]])
     line = f"the fullest accelerator (node {node}, number {device}): {told} = {total:.1f} of {limit:g} GiB"
     if total > limit:
         largest = max(parts, key=lambda name: parts[name])
-        role, kind = largest.split()[0].removesuffix("'s"), largest.split()[-1]
-        ways = {
-            "learner": _smaller_learner(config, role),
-            "engine": [f"lower engine.{role}.gpu_memory_utilization"],
-            "weights": [f"raise engine.{role}.tensor_parallel_size"],
-        }[kind]
+        role, ways = largest.split()[0], list[str]()
+        if largest.endswith("learner"):
+            ways = _smaller_learner(config, next(learner for learner in LEARNERS if learner == role))
+        elif largest.endswith("engine"):
+            ways = [f"lower engine.{role}.gpu_memory_utilization"]
+        else:
+            ways = [f"raise engine.{role}.tensor_parallel_size"]
         if any(name.endswith("weights") for name in parts):
             ways.append("set cluster.weight_transfer=store")
         raise ConfigError(f"{line}: the {largest} is too large; {', or '.join(ways)}")
     return line
 
 
-def _smaller_learner(config: Config, role: str) -> list[str]:
+def _smaller_learner(config: Config, role: Learner) -> list[str]:
     """What would make a role's learner smaller, of what is not done yet."""
-    experiment, cluster, training = config.experiment, config.cluster, getattr(config.training, role)
+    experiment, cluster, training = config.experiment, config.cluster, config.training.of(role)
     ways = []
     if training.zero_stage < 3 and experiment.num_node * experiment.num_device > 1:
         ways.append(f"raise training.{role}.zero_stage")

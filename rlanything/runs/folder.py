@@ -11,6 +11,8 @@ from typing import IO, Any
 
 from omegaconf import OmegaConf
 
+from rlanything.config.load import to_yaml
+from rlanything.config.roles import ROLES, Role
 from rlanything.config.schema import Config
 from rlanything.errors import RunError
 
@@ -79,10 +81,10 @@ class RunFolder:
             raise RunError(
                 f"{self.path}: another process is writing this run; wait for it or choose another experiment.name"
             ) from error
-        models = {role: fingerprint(config.model.of(role).path) for role in ("policy", "reward", "rewriter")}
+        models = {role: fingerprint(config.model.of(role).path) for role in ROLES}
         self._refuse_other_run(config, models)
         write_atomic(self.path / "models.json", json.dumps(models))
-        write_atomic(self.path / "config.yaml", OmegaConf.to_yaml(OmegaConf.structured(config)))
+        write_atomic(self.path / "config.yaml", to_yaml(config))
 
     def close(self) -> None:
         """Release the lock."""
@@ -94,12 +96,12 @@ class RunFolder:
         """Whether anything was measured here: a run that failed at its start may be started otherwise."""
         return self.metrics.exists() or any(self.path.glob("evaluations/parts/*"))
 
-    def _refuse_other_run(self, config: Config, models: dict[str, str]) -> None:
+    def _refuse_other_run(self, config: Config, models: dict[Role, str]) -> None:
         stored = self.path / "config.yaml"
         if not (stored.exists() and self._used()):
             return
-        old: Any = OmegaConf.to_container(OmegaConf.load(stored))
-        new: Any = OmegaConf.to_container(OmegaConf.structured(config), enum_to_str=True)
+        old: Any = OmegaConf.to_container(OmegaConf.load(stored), resolve=True)
+        new = config.model_dump()
         for name in FIXED:
             section, _, only = name.partition(".")
             for key, now in new[section].items():

@@ -11,7 +11,6 @@ import math
 import os
 import secrets
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -65,7 +64,7 @@ class WandbSink:
             id=known.read_text(),
             resume="allow",
             dir=str(folder),
-            config=asdict(config),
+            config=config.model_dump(),
             settings=wandb.Settings(console="off", silent=True),
         )
 
@@ -83,7 +82,9 @@ class TrackioSink:
 
     def __init__(self, config: Config, folder: Path) -> None:
         trackio = _require("trackio", "trackio")
-        self.run = trackio.init(project=PROJECT, name=config.experiment.name, resume="allow", config=asdict(config))
+        self.run = trackio.init(
+            project=PROJECT, name=config.experiment.name, resume="allow", config=config.model_dump()
+        )
 
     def log(self, step: int, values: dict[str, float]) -> None:
         """The figures of a step."""

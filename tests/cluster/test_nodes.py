@@ -60,7 +60,7 @@ def test_auto_means_the_same_dtype_on_nodes_of_different_kinds():
 def test_accelerators_of_a_cluster_stay_visible_until_ray_has_counted_them(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     config = Config()
-    config.experiment.num_device = 2
+    config.experiment.num_device, config.engine.policy.kind = 2, "transformers"
     use_devices(make_plan(config, learns=False))
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "0,1"
     config.experiment.num_device = 0

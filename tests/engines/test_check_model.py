@@ -13,7 +13,7 @@ from rlanything.engines.small.engine import _check_supported
 
 
 def test_tensor_parallelism_must_divide_the_heads(world):
-    model = ModelConfig(str(world.model))
+    model = ModelConfig(path=str(world.model))
     heads = AutoConfig.from_pretrained(world.model).num_attention_heads
     check_model(model, EngineConfig(tensor_parallel_size=heads))
     with pytest.raises(EngineError, match=f"tensor_parallel_size={heads + 1} does not divide the {heads} attention"):
@@ -27,10 +27,10 @@ def test_tensor_parallelism_must_fit_the_key_value_heads(world, tmp_path):
     config.num_attention_heads, config.num_key_value_heads = 12, 4
     config.save_pretrained(model)
     for size in (2, 4, 12):
-        check_model(ModelConfig(str(model)), EngineConfig(tensor_parallel_size=size))
+        check_model(ModelConfig(path=str(model)), EngineConfig(tensor_parallel_size=size))
     for size in (3, 6):
         with pytest.raises(EngineError, match=f"tensor_parallel_size={size} neither divides the 4 key-value heads"):
-            check_model(ModelConfig(str(model)), EngineConfig(tensor_parallel_size=size))
+            check_model(ModelConfig(path=str(model)), EngineConfig(tensor_parallel_size=size))
 
 
 def test_the_small_engine_refuses_a_window_below_its_context():
@@ -43,4 +43,4 @@ def test_vllm_that_is_not_installed_is_named(world, tmp_path, monkeypatch):
     for module in ("", ".asynchronous", ".in_process"):  # each of which another test may have imported
         monkeypatch.setitem(sys.modules, f"rlanything.engines.vllm{module}", None)
     with pytest.raises(EngineError, match="engine.*kind=vllm: .* set kind=transformers"):
-        make_engine(ModelConfig(str(world.model)), EngineConfig("vllm"), 0, tmp_path / "log")
+        make_engine(ModelConfig(path=str(world.model)), EngineConfig(kind="vllm"), 0, tmp_path / "log")

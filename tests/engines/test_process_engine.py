@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from contextlib import closing
-from dataclasses import replace
 
 import pytest
 import torch
@@ -25,7 +24,9 @@ CONFIG = EngineConfig(
 
 
 def start(world, tmp_path, **changes) -> Engine:
-    return make_engine(ModelConfig(str(world.model)), replace(CONFIG, **changes), 0, tmp_path / "engine.log")
+    return make_engine(
+        ModelConfig(path=str(world.model)), CONFIG.model_copy(update=changes), 0, tmp_path / "engine.log"
+    )
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def engine(world, tmp_path):
 
 
 def test_a_conversation_is_encoded_over_there_into_the_same_prompt(world, tmp_path):
-    model = start_chat_model(ModelConfig(str(world.model)), CONFIG, 0, tmp_path / "engine.log")
+    model = start_chat_model(ModelConfig(path=str(world.model)), CONFIG, 0, tmp_path / "engine.log")
     messages, params = [{"role": "user", "content": "a mug"}], SamplingParams(max_tokens=4, seed=1)
 
     async def both():
@@ -148,7 +149,7 @@ def test_a_parent_that_is_killed_or_forgets_to_close_leaves_no_process(world, tm
         "from rlanything.config.schema import EngineConfig, ModelConfig\n"
         "from rlanything.engines.process import ProcessEngine\n"
         "if __name__ == '__main__':\n"
-        f"    engine = ProcessEngine(ModelConfig({str(world.model)!r}), EngineConfig(kind='transformers', "
+        f"    engine = ProcessEngine(ModelConfig(path={str(world.model)!r}), EngineConfig(kind='transformers', "
         "dtype='float32', max_model_len=128, kv_cache_gb=0.01), 0, Path('engine.log'))\n"
         "    engine.checksum()\n"
         "    print(engine._process.pid, flush=True)\n"

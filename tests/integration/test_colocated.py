@@ -7,7 +7,7 @@ from replay import assert_trained_as_one_process
 from runs_helpers import small_config, spread_config
 
 from rlanything.cluster.engines import ReplicatedEngine
-from rlanything.config.rules import validate
+from rlanything.config.checks import check
 from rlanything.plan.placement import Placement
 from rlanything.runs.metrics import read_jsonl
 from rlanything.train import train
@@ -68,7 +68,7 @@ def test_one_accelerator_serves_all_roles_and_then_trains_them(
     config = small_config(world.games, world.model, tmp_path, "run")
     config.experiment.num_device, config.experiment.total_step, config.cluster.weight_transfer = 1, 2, "ipc"
     config.training.policy.zero_stage, config.training.reward.zero_stage = 1, 2
-    validate(config)
+    check(config)
     train(config)
     assert what_happens == [*START, *STEP, *SAVE, *STEP, *SAVE]
     assert_learned(config, tmp_path / "run")

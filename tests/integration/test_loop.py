@@ -1,6 +1,5 @@
 """The closed loop whole, with real engines and learners: exact resume, faults, and nothing lost."""
 
-import dataclasses
 import json
 import os
 import signal
@@ -233,9 +232,9 @@ def test_a_bad_configuration_exits_1_with_one_line(world, tmp_path, forked, chan
 
 def test_a_run_of_other_rules_is_not_mixed_into_the_folder(whole, world, forked):
     config = small_config(world.games, world.model, whole.parent, "run")
-    changed = dataclasses.replace(config, reward=dataclasses.replace(config.reward, step_weight=0.5))
-    result = forked.run(command(changed, whole.parent)[1:])
-    assert result.returncode == 1 and "reward.step_weight=1.0, now 0.5" in " ".join(result.stderr.split())
+    config.algorithm.step_weight = 0.5
+    result = forked.run(command(config, whole.parent)[1:])
+    assert result.returncode == 1 and "algorithm.step_weight=1.0, now 0.5" in " ".join(result.stderr.split())
 
 
 def test_the_same_loop_runs_on_vllm_and_keeps_its_log_off_the_screen(world, tmp_path):

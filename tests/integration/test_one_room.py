@@ -7,7 +7,7 @@ import pytest
 from builders import config_of
 from runs_helpers import small_config
 
-from rlanything.config.schema import DatasetConfig, LearnerConfig, ModelConfig
+from rlanything.config.schema import LearnerConfig, ModelConfig
 from rlanything.domains.alfworld.domain import AlfworldDomain
 from rlanything.domains.alfworld.export import write_packed
 from rlanything.domains.alfworld.generator import generate_games
@@ -24,7 +24,7 @@ def shown_the_room(model: Path, folder: Path) -> Path:
     """The model after so few demonstrations in the room that it wins now and then."""
     domain = AlfworldDomain(config_of("alfworld", folder / "games", max_step=8, show_actions="here"))
     config = LearnerConfig(lr=3e-3, num_update=1, dtype="float32", micro_batch_tokens=2048)
-    learner, chat = Learner(ModelConfig(str(model)), config, 0), Chat(ModelConfig(str(model)))
+    learner, chat = Learner(ModelConfig(path=str(model)), config, 0), Chat(ModelConfig(path=str(model)))
     demonstrations = domain.demonstrations("policy", "train", 0)
     for _ in range(13):
         learner.update_supervised([encode(chat, c) for c in islice(demonstrations, 8)])

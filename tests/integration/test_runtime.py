@@ -10,7 +10,6 @@ import time
 import pytest
 import ray
 from launches import LOOPBACK
-from rlanything.run import check_job
 
 from rlanything.cluster.calls import Limit, result
 from rlanything.cluster.runtime import Runtime
@@ -19,7 +18,7 @@ from rlanything.config.schema import Config
 from rlanything.errors import RunError
 from rlanything.launch.membership import JOB_NODES
 from rlanything.plan.placement import Slot
-from rlanything.runs.folder import RunFolder
+from rlanything.run import check_job
 
 pytestmark = pytest.mark.integration
 

@@ -40,10 +40,10 @@ def test_smollm2_takes_one_whole_step(world, smollm2, tmp_path, monkeypatch, eng
     config.adaptation.num_try = 1
     config.evaluation.splits = []
     for role in ("policy", "reward", "rewriter"):
-        getattr(config.engine, role).max_model_len = 4096
-        getattr(config.engine, role).kv_cache_gb = 0.5
+        config.engine.of(role).max_model_len = 4096
+        config.engine.of(role).kv_cache_gb = 0.5
     for role in ("policy", "reward"):
-        learner = getattr(config.training, role)
+        learner = config.training.of(role)
         learner.lr, learner.num_update, learner.micro_batch_tokens = 1e-6, 1, 4096
     train(config)
 

@@ -95,7 +95,7 @@ def make_learner(model_folder):
 
     def make(architecture="qwen3", total_update=100, seed=0, **keys):
         settings = {"lr": 1e-2, "num_update": 2, "kl_beta": 0.0, "dtype": "float32"} | keys
-        model = ModelConfig(str(model_folder[architecture]))
+        model = ModelConfig(path=str(model_folder[architecture]))
         made.append(Learner(model, LearnerConfig(**settings), total_update, seed=seed))
         return made[-1]
 

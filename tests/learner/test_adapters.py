@@ -78,7 +78,9 @@ def test_engine_export_and_learner_mean_the_same_model(make_adapted, model_folde
     for step in range(3):
         learner.update(samples(step))
     engine = TransformersEngine(
-        model_folder["qwen2"], EngineConfig("transformers", "float32", max_model_len=256, kv_cache_gb=0.01), tmp_path
+        model_folder["qwen2"],
+        EngineConfig(kind="transformers", dtype="float32", max_model_len=256, kv_cache_gb=0.01),
+        tmp_path,
     )
     for version in (1, 2):  # the second time must not add them to the first
         engine.load_weights(version, learner.weights(torch.float32))

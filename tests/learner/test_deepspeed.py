@@ -256,7 +256,9 @@ def test_export_is_a_hugging_face_folder_that_replaces_an_older_one(make_learner
     assert all(torch.equal(loaded.get_parameter(name), tensor) for name, tensor in learner.weights())
     assert AutoTokenizer.from_pretrained(tmp_path / "model").encode("w7 w9") == [7, 9]
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
-    again = TreeModel(ModelConfig(str(tmp_path / "model")), torch.float32, torch.device("cpu"), entropy_gradient=False)
+    again = TreeModel(
+        ModelConfig(path=str(tmp_path / "model")), torch.float32, torch.device("cpu"), entropy_gradient=False
+    )
     (batch,) = pack(build_trees(random_samples(1, num=2), 1000), 1000)
     assert torch.equal(again(batch, 1.0)[0], learner.model(batch, 1.0)[0])
 
@@ -285,12 +287,12 @@ def test_a_model_that_scales_its_logits_is_refused(make_learner, model_folder, t
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"logits_scaling": 8.0}))
     with pytest.raises(LearnerError, match="scaled: its config sets logits_scaling"):
-        Learner(ModelConfig(str(folder)), LearnerConfig(), 1)
+        Learner(ModelConfig(path=str(folder)), LearnerConfig(), 1)
 
 
 def test_with_zero_3_a_model_is_in_parts_while_it_loads(model_folder):
     def load() -> TreeModel:
-        return TreeModel(ModelConfig(str(model_folder["qwen3"])), torch.float32, torch.device("cpu"), False)
+        return TreeModel(ModelConfig(path=str(model_folder["qwen3"])), torch.float32, torch.device("cpu"), False)
 
     start_deepspeed(None)
     with partitioned(LearnerConfig(zero_stage=3)):

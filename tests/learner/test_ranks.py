@@ -36,7 +36,7 @@ def train(rank, world, port, model, zero_stage, out, load=None, save=None, steps
     torch.set_num_threads(1)
     settings = {"lr": 1e-2, "num_update": 1, "kl_beta": 0.1, "max_grad_norm": 0.1, "dtype": "float32"}
     config = LearnerConfig(**settings, micro_batch_tokens=32, zero_stage=zero_stage)
-    learner = Learner(ModelConfig(model), config, total_update=10)
+    learner = Learner(ModelConfig(path=model), config, total_update=10)
     if load:
         learner.load(load)
     metrics = [learner.update(samples(step)) for step in steps]
@@ -108,7 +108,8 @@ def test_a_learners_groups_wait_as_long_as_the_rank_was_told(model_folder):
         "from rlanything.learner.deepspeed import Learner\n"
         "from rlanything.learner.distributed import start_deepspeed\n"
         "start_deepspeed(None, 77.0)\n"
-        "learner = Learner(ModelConfig(sys.argv[1]), LearnerConfig(zero_stage=2, dtype='float32'), total_update=1)\n"
+        "model, config = ModelConfig(path=sys.argv[1]), LearnerConfig(zero_stage=2, dtype='float32')\n"
+        "learner = Learner(model, config, total_update=1)\n"
         "for group in learner.engine.optimizer.real_dp_process_group, torch.distributed.new_group([0]):\n"
         "    group = group[0] if isinstance(group, list) else group\n"
         "    print(group._get_backend(torch.device('cpu')).options._timeout.total_seconds())\n"

@@ -82,7 +82,7 @@ def test_a_closed_learner_holds_no_memory(model_folder, zero_stage):
     from rlanything.config.schema import LearnerConfig, ModelConfig
 
     config = LearnerConfig(zero_stage=zero_stage, kl_beta=0.1, dtype="float32")
-    learner = deepspeed.Learner(ModelConfig(str(model_folder["qwen3"])), config, 10)
+    learner = deepspeed.Learner(ModelConfig(path=str(model_folder["qwen3"])), config, 10)
     learner.update(random_samples(0))
     held = [weakref.ref(p) for p in learner.model.parameters()]
     learner.close()

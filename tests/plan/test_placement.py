@@ -14,7 +14,7 @@ def config(nodes: int, devices: int, replicas: tuple[int, int, int] = (1, 1, 1),
     made = Config()
     made.experiment.num_node, made.experiment.num_device = nodes, devices
     for role, num in zip(ROLES, replicas, strict=True):
-        getattr(made.engine, role).num_replica = num
+        made.engine.of(role).num_replica = num
     for key, value in cluster.items():
         setattr(made.cluster, key, value)
     return made

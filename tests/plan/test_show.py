@@ -21,7 +21,8 @@ def test_the_papers_recipe_is_planned_without_a_gpu(capsys, tmp_path):
     said = capsys.readouterr().out
     assert "8 node(s), 64 accelerators" in said and "7 B (its name)" in said and "nothing was started" in said
     assert (
-        "16 tasks (and up to 4 candidates) x 8 episodes = 128 episodes, at most 5120 turns, 15360 evaluations" in said
+        "16 tasks (and up to 4 candidates) x 8 episodes = 128 episodes, at most 5120 turns, 2.62 M policy tokens"
+        in said
     )
     assert not list(tmp_path.iterdir())
 
@@ -133,9 +134,9 @@ def test_a_model_that_was_loaded_from_the_hub_before_is_counted_exactly(world, t
     (repository / "snapshots").mkdir()
     (repository / "snapshots" / commit).symlink_to(world.model)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    found = model_size(ModelConfig("org/some-7B"))
-    assert found == model_size(ModelConfig(str(world.model))) and found.source == "its files"
-    assert model_size(ModelConfig("org/other-7B")).parameters == 7e9
+    found = model_size(ModelConfig(path="org/some-7B"))
+    assert found == model_size(ModelConfig(path=str(world.model))) and found.source == "its files"
+    assert model_size(ModelConfig(path="org/other-7B")).parameters == 7e9
 
 
 def test_the_small_engine_takes_nothing_of_an_accelerator(capsys):
@@ -145,6 +146,6 @@ def test_the_small_engine_takes_nothing_of_an_accelerator(capsys):
 
 
 def test_a_model_whose_size_nobody_tells_is_named():
-    assert model_size(ModelConfig("org/some-14B-chat")).parameters == 14e9
+    assert model_size(ModelConfig(path="org/some-14B-chat")).parameters == 14e9
     with pytest.raises(ConfigError, match="its name does not tell its size"):
-        model_size(ModelConfig("org/some-chat"))
+        model_size(ModelConfig(path="org/some-chat"))

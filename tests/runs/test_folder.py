@@ -19,7 +19,7 @@ def config(tmp_path: Path) -> Config:
         model.mkdir()
         (model / "config.json").write_text("{}")
         (model / "model.safetensors").write_bytes(b"weights")
-        getattr(made.model, role).path = str(model)
+        made.model.of(role).path = str(model)
     return made
 
 

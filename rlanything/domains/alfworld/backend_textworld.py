@@ -1,4 +1,4 @@
-"""The real TextWorld as a backend: the oracle of the simulator's tests, and `dataset.backend: textworld`.
+"""The real TextWorld as a backend: the oracle of the simulator's tests, and `dataset.options.backend: textworld`.
 
 Slow (a game takes seconds to load, a step some 50 ms); it needs packages that an ordinary run does not, so they are
 imported only when an episode is made. TextWorld's answers are passed on untouched.
@@ -39,9 +39,9 @@ def _make_env() -> Any:
         from textworld.envs import PddlEnv
     except ImportError as error:
         raise TextWorldMissing(
-            f"dataset.backend: textworld needs the package {error.name!r}, which is not installed; "
+            f"dataset.options.backend: textworld needs the package {error.name!r}, which is not installed; "
             'run: pip install "textworld[pddl]==1.7.0" && pip install --no-deps alfworld==0.4.2, '
-            "or use dataset.backend: simulator, which answers the same"
+            "or use dataset.options.backend: simulator, which answers the same"
         ) from error
     return AlfredDemangler(PddlEnv(EnvInfos(won=True, admissible_commands=True)), shuffle=False)
 

@@ -1,20 +1,18 @@
-"""What `dataset.options` of ALFWorld may hold."""
+"""The options of ALFWorld (`dataset.options`)."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from rlanything.config.section import Section
 
 
-class AlfworldOptions(BaseModel):
-    """Options of the ALFWorld domain."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+class AlfworldOptions(Section):
+    """ALFWorld's own keys."""
 
     backend: Literal["simulator", "textworld"] = "simulator"
-    """The embedded simulator, or the real package, which is slower."""
+    """What plays the games: our own simulator, or the real TextWorld package. Both answer the same."""
     project: str = ""
-    """Adapted games are written below <path>/json_2.1.1/<project>; empty for the run's name."""
+    """Adapted games are written below `<path>/json_2.1.1/<project>`. Empty takes the run's name."""
     show_actions: Literal["all", "here", "none"] = "all"
-    """Prompts list all admissible commands by number, those that act on things here, or none."""
+    """Commands that prompts list: all by number, those that act on what is here, or none."""

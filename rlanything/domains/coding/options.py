@@ -1,18 +1,18 @@
-"""What `dataset.options` of the coding domain may hold."""
+"""The options of coding (`dataset.options`)."""
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import NonNegativeFloat, NonNegativeInt
+
+from rlanything.config.section import Section
 
 
-class CodingOptions(BaseModel):
-    """Options of the coding domain."""
+class CodingOptions(Section):
+    """Coding's own keys."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
-
+    num_test: NonNegativeInt = 0
+    """Tests of a problem that decide whether a program is correct, the first ones. 0 takes all."""
+    float_tolerance: NonNegativeFloat = 1e-6
+    """Largest error of an expected number with a decimal point or exponent, absolute or relative."""
     skip_bad: bool = False
-    """Leave out rows that are no problems, with a warning. Otherwise they are refused."""
-    num_test: int = Field(default=0, ge=0)
-    """Tests of a problem that decide whether a program is correct; 0 for all."""
-    float_tolerance: float = Field(default=1e-6, ge=0, allow_inf_nan=False)
-    """How far an output may miss an expected number with a decimal point (absolute or relative)."""
+    """Leave out rows that are no problems. Otherwise such a row stops the run."""

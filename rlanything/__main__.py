@@ -1,0 +1,135 @@
+"""The command line: `rlanything train | eval | sft | plan | play`, or `python -m rlanything` with the same words.
+
+Modules that take seconds to import (torch, vLLM, Ray, transformers) are imported once the configuration is valid.
+"""
+
+from __future__ import annotations
+
+import sys
+from difflib import get_close_matches
+
+USAGE = """\
+usage: rlanything COMMAND config=FILE.yaml [key=value ...]
+
+  train   train policy, reward model and tasks together
+  eval    measure a policy on benchmark splits
+  sft     warm-start one model by supervised fine-tuning
+  plan    print the resolved configuration and the plan of a training, or with
+          `plan eval` of an evaluation, and start nothing
+  play    play a task in the terminal: [split=NAME] [task=ID, number or random]
+
+`rlanything COMMAND --help` prints every key with what it takes, its default and
+its meaning; `rlanything COMMAND --help rollout` prints one section."""
+COMMANDS = ("train", "eval", "sft", "plan", "play")
+HELP = {"-h", "--help"}
+NEXT_TIME = {  # what the same command does after an interruption
+    "train": "goes on from the last checkpoint",
+    "eval": "goes on where it stopped",
+    "sft": "starts this training anew",
+}
+
+
+def main(words: list[str] | None = None, domain: str = "") -> None:
+    """Run the words of a command line, by default this process's; exits as `run_guarded` does.
+
+    With a `domain`, a configuration of any other domain is refused.
+    """
+    name, *rest = (sys.argv[1:] if words is None else words) or ["--help"]
+    if name in HELP:
+        print(USAGE)
+        return
+    from rlanything.processes.guard import run_guarded  # imported here: the usage need not wait for it
+
+    if HELP & set(rest):
+        run_guarded(
+            lambda: _print_help(name, [word for word in rest if word not in HELP and "=" not in word]), "", False
+        )
+    else:
+        run_guarded(lambda: _run(name, rest, domain), NEXT_TIME.get(name, "starts anew"), name != "play")
+
+
+def _run(name: str, words: list[str], domain: str) -> None:
+    match name:
+        case "train":
+            _train(words, domain)
+        case "eval":
+            _evaluate(words, domain)
+        case "sft":
+            _warm_start(words)
+        case "plan" if words[:1] == ["eval"]:
+            _evaluate([*words[1:], "dry_run=true"], domain)
+        case "plan":
+            _train([*words, "dry_run=true"], domain)
+        case "play":
+            _play(words)
+        case _:
+            _refuse(name)
+
+
+def _train(words: list[str], domain: str) -> None:
+    from rlanything.config.load import load_config
+    from rlanything.domains.registry import resolve_options
+
+    config = load_config(words, domain)
+    resolve_options(config.dataset)
+    from rlanything.train import train
+
+    train(config)
+
+
+def _evaluate(words: list[str], domain: str) -> None:
+    from rlanything.config.load import load_config
+    from rlanything.domains.registry import resolve_options
+
+    config = load_config(words, domain, learns=False)
+    resolve_options(config.dataset)
+    from rlanything.evaluation.benchmark import benchmark
+
+    benchmark(config)
+
+
+def _warm_start(words: list[str]) -> None:
+    from rlanything.config.load import load_sft
+    from rlanything.domains.registry import resolve_options
+
+    config = load_sft(words)
+    resolve_options(config.dataset)
+    from rlanything.runs.progress import Progress
+    from rlanything.sft import warm_start
+
+    warm_start(config, Progress())
+
+
+def _play(words: list[str]) -> None:
+    from rlanything.config.load import load_as
+    from rlanything.config.schema import Config
+
+    own = dict(word.split("=", 1) for word in words if word.startswith(("split=", "task=")))
+    config = load_as(Config, [word for word in words if word.split("=", 1)[0] not in own])
+    from rlanything.play import play
+
+    play(config, own.get("split", ""), own.get("task", ""))
+
+
+def _print_help(name: str, sections: list[str]) -> None:
+    from rlanything.config.reference import help_text, parts
+    from rlanything.config.schema import Config
+    from rlanything.config.sft import SftConfig
+    from rlanything.domains.registry import OPTIONS
+
+    if name not in COMMANDS:
+        _refuse(name)
+    shown = help_text(parts(SftConfig if name == "sft" else Config, OPTIONS), *sections[:1])
+    print(f"usage: rlanything {name} config=FILE.yaml [key=value ...]\n{shown}")
+
+
+def _refuse(name: str) -> None:
+    from rlanything.errors import ConfigError
+
+    alike = get_close_matches(name, COMMANDS, 1)
+    hint = f" (did you mean {alike[0]}?)" if alike else ""
+    raise ConfigError(f"command: found {name!r}{hint}, expected one of {', '.join(COMMANDS)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""Write docs/configuration.md, the reference of all keys, from the schema."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rlanything.config.reference import TOP, markdown, parts
+from rlanything.config.schema import Config
+from rlanything.config.sft import SftConfig
+from rlanything.domains.registry import OPTIONS
+
+FILE = Path(__file__).parents[1] / "docs/configuration.md"
+HEAD = """\
+# Configuration
+
+Every key of a configuration, with what it takes, its default and its meaning (the unit in brackets). A run reads one
+YAML file, then dotted overrides: `rlanything train config=configs/alfworld_rl.yaml training.policy.lr=2e-6`.
+`rlanything train --help` prints the same, and `rlanything train --help rollout` one section.
+
+- Text is taken as it is written: `experiment.name=001` is `001`, and `null` or `yes` are words. A `~` at the beginning
+  of a path is expanded.
+- `${rollout.temperature}` stands for the value of that key, and `${oc.env:HOME}` for a variable of the environment.
+- `dataset.options.num_test=4` sets one option, `dataset.options={num_test: 4}` replaces them all.
+
+This file is written by `scripts/write_reference.py`.
+"""
+SFT = """\
+# Warm starts
+
+`rlanything sft config=FILE.yaml` has these keys, and the sections `model`, `dataset` (with its options), `engine` and
+`training`, each with the keys above for one model.
+"""
+
+
+def page() -> str:
+    """The text of docs/configuration.md."""
+    warm_start = [part for part in parts(SftConfig, {}) if part.title == TOP]
+    return f"{HEAD}\n{markdown(parts(Config, OPTIONS))}\n{SFT}\n{markdown(warm_start)}"
+
+
+if __name__ == "__main__":
+    FILE.write_text(page(), encoding="utf-8")

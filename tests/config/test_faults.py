@@ -1,0 +1,156 @@
+"""Every fault of a configuration is told, each with its key, where it was set, and what to write in its place."""
+
+import pytest
+from pydantic import PositiveInt, field_validator, model_validator
+
+from rlanything.config.faults import MOVED
+from rlanything.config.load import load_as, load_config
+from rlanything.config.options import check_options
+from rlanything.config.reading import kind_of
+from rlanything.config.schema import Config
+from rlanything.config.section import Section
+from rlanything.domains.alfworld.options import AlfworldOptions
+from rlanything.domains.coding.options import CodingOptions
+from rlanything.domains.registry import OPTIONS, make_domain, resolve_options
+from rlanything.errors import ConfigError
+
+MODELS = "experiment: {name: test}\nmodel: {policy: {path: a}, reward: {path: b}, rewriter: {path: c}}\n"
+
+
+def faults(tmp_path, text: str, *words: str) -> list[str]:
+    file = tmp_path / "c.yaml"
+    file.write_text(MODELS + text)
+    with pytest.raises(ConfigError) as raised:
+        load_config([f"config={file}", *words])
+    return str(raised.value).replace(str(file), "FILE").splitlines()
+
+
+def test_every_fault_is_listed_with_where_it_was_set(tmp_path):
+    text = "rollout: {num_trial: 0, temperature: hot}\nreward: {band: [0.9, 0.1]}\n"
+    assert faults(tmp_path, text, "rollout.temperature=cold", "training.reward.betas=[0.5]", "dry_run=maybe") == [
+        "rollout.num_trial: found 0, expected a whole number above 0 (from FILE)",
+        "rollout.temperature: found 'cold', expected a number above 0 (from the command line)",
+        "reward.band: found [0.9, 0.1], expected [low, high] with 0 <= low <= high <= 1 (from FILE)",
+        "training.reward.betas: found [0.5], expected two numbers of at least 0 and below 1 (from the command line)",
+        "dry_run: found 'maybe', expected true or false (from the command line)",
+    ]
+
+
+def test_every_rule_that_is_broken_is_listed(tmp_path):
+    found = faults(tmp_path, "adaptation: {alpha_low: 0.9}\n", "rollout.top_p=0.9", "reward.num_evaluation=1")
+    assert [line.split(":")[0].split("=")[0] for line in found] == [
+        "adaptation.alpha_low, alpha_high",
+        "rollout.top_p",
+        "reward.num_evaluation",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("training.policy.learning_rat", "; known keys there: lr, schedule"),
+        ("training.policy.lr_", ", did you mean lr?"),
+        ("engine.polcy.dtype", ", did you mean policy? known keys there: policy, reward, rewriter"),
+        ("evaluaton.num_task", ", did you mean evaluation?"),
+        ("num_trial", ", did you mean rollout.num_trial?"),
+        ("lr", ", did you mean training.policy.lr or training.reward.lr?"),
+        ("cluster.num_device", ", did you mean num_learner?"),
+        ("rollout.zero_stage", ", did you mean training.policy.zero_stage or training.reward.zero_stage?"),
+    ],
+)
+def test_an_unknown_key_is_told_the_nearest_known_one(tmp_path, key, hint):
+    [line] = faults(tmp_path, "", f"{key}=1")
+    place = key if key.split(".")[0] in ("training", "num_trial", "lr", "cluster", "rollout") else ""
+    assert line.startswith(place or key.rpartition(".")[0]) and f": unknown{hint}" in line
+    assert line.endswith("(from the command line)")
+
+
+@pytest.mark.parametrize("old", sorted(MOVED))
+def test_a_key_that_moved_is_told_where_it_went(tmp_path, old):
+    assert faults(tmp_path, "", f"{old}=1") == [f"{old}: moved to {MOVED[old]} (from the command line)"]
+    section, name = old.split(".")
+    assert faults(tmp_path, f"{section}: {{{name}: 1}}\n") == [f"{old}: moved to {MOVED[old]} (from FILE)"]
+
+
+def test_the_places_that_keys_moved_to_exist():
+    for new in MOVED.values():
+        section, _, option = new.partition(".options.")
+        if section == "dataset":
+            assert option in {**AlfworldOptions.model_fields, **CodingOptions.model_fields}
+        elif not option:
+            assert kind_of(Config, new) is not None, new
+
+
+def test_a_warm_start_is_told_where_its_keys_went(tmp_path):
+    from rlanything.config.sft import SftConfig
+
+    (tmp_path / "c.yaml").write_text("role: policy\noutput: x\n")
+    with pytest.raises(ConfigError, match="dataset.show_actions: moved to dataset.options.show_actions"):
+        load_as(SftConfig, [f"config={tmp_path}/c.yaml", "dataset.show_actions=here"])
+
+
+def test_options_that_do_not_fit_the_domain_are_named():
+    config = Config()
+    config.dataset.options = {"show_action": "here", "backend": "real"}
+    for refuse in (lambda: resolve_options(config.dataset), lambda: make_domain(config)):
+        with pytest.raises(ConfigError) as raised:
+            refuse()
+        assert str(raised.value).splitlines() == [
+            "dataset.options.backend: found 'real', expected one of simulator, textworld",
+            "dataset.options.show_action: unknown, did you mean show_actions? "
+            "known keys there: backend, project, show_actions",
+        ]
+
+
+def test_options_of_another_domain_are_refused():
+    config = Config()
+    config.dataset.domain, config.dataset.path, config.dataset.options = "coding", "data", {"show_actions": "all"}
+    with pytest.raises(ConfigError, match="dataset.options.show_actions: unknown; known keys there: num_test"):
+        make_domain(config)
+
+
+def test_an_unknown_domain_is_named():
+    config = Config()
+    config.dataset.domain = "alfwrld"
+    for refuse in (lambda: resolve_options(config.dataset), lambda: make_domain(config)):
+        with pytest.raises(ConfigError, match="dataset.domain: found 'alfwrld', expected one of alfworld, coding"):
+            refuse()
+
+
+def test_resolved_options_are_whole_and_stay_as_they_are():
+    config = Config()
+    config.dataset.options = {"project": 7}
+    for _ in range(2):
+        resolve_options(config.dataset)
+        assert config.dataset.options == {"backend": "simulator", "project": "7", "show_actions": "all"}
+    assert set(OPTIONS) == {"alfworld", "coding"}
+
+
+class Dice(Section):
+    """Options of someone's own domain."""
+
+    sides: PositiveInt = 6
+    """Sides of a die."""
+    loaded: PositiveInt = 1
+    """Side that comes most often."""
+
+    @field_validator("sides")
+    @classmethod
+    def _even(cls, sides: int) -> int:
+        if sides % 2:
+            raise ValueError("expected an even number")
+        return sides
+
+    @model_validator(mode="after")
+    def _on_the_die(self) -> "Dice":
+        if self.loaded > self.sides:
+            raise ValueError("loaded is not on the die")
+        return self
+
+
+def test_rules_of_someones_own_options_are_told():
+    assert check_options(Dice, {"sides": 8}).sides == 8
+    with pytest.raises(ConfigError, match="dice.sides: found 7, expected an even number"):
+        check_options(Dice, {"sides": 7}, "dice")
+    with pytest.raises(ConfigError, match="dice: .*loaded is not on the die"):
+        check_options(Dice, {"loaded": 7}, "dice")
