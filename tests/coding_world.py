@@ -59,9 +59,9 @@ def make_coding_world(root: Path, updates: int = 130) -> tuple[Path, Path]:
     tokenizer = make_tokenizer(domain, 512, {"policy": 50, "reward": 50})
     make_model(tokenizer, hidden=64, layers=2, seed=0).save_pretrained(root / "untrained")
     tokenizer.save_pretrained(root / "untrained")
-    chat = Chat(ModelConfig(str(root / "untrained")))
+    chat = Chat(ModelConfig(path=str(root / "untrained")))
     config = LearnerConfig(lr=1e-2, schedule="linear", num_update=1, dtype="float32", micro_batch_tokens=2048)
-    learner = Learner(ModelConfig(str(root / "untrained")), config, updates, log_path=root / "learner.log")
+    learner = Learner(ModelConfig(path=str(root / "untrained")), config, updates, log_path=root / "learner.log")
     streams = [domain.demonstrations(role, "train", 0) for role in ("policy", "reward")]
     for _ in range(updates):
         metrics = learner.update_supervised([encode(chat, c) for s in streams for c in islice(s, 8)])

@@ -16,7 +16,7 @@ import torch
 from rlanything.config.schema import EngineConfig, ModelConfig
 from rlanything.engines import make_engine
 from rlanything.engines.base import Completion, Engine, EngineError, PromptTooLong, SamplingParams
-from rlanything.engines.chat import start_chat_model
+from rlanything.engines.chat_model import start_chat_model
 
 CONFIG = EngineConfig(
     kind="transformers", dtype="float32", max_model_len=128, max_num_seqs=32, kv_cache_gb=0.01, own_process=True
@@ -38,16 +38,17 @@ def engine(world, tmp_path):
 
 def test_a_conversation_is_encoded_over_there_into_the_same_prompt(world, tmp_path):
     model = start_chat_model(ModelConfig(path=str(world.model)), CONFIG, 0, tmp_path / "engine.log")
-    messages, params = [{"role": "user", "content": "a mug"}], SamplingParams(max_tokens=4, seed=1)
+    messages = [{"role": "user", "content": "a mug"}]
+    params = SamplingParams(max_tokens=4, seed=1, stop_token_ids=model.chat.stop_ids)
 
     async def both():
-        asked = await model.ask(messages, params, n=2)
-        return asked, await model.engine.generate(model.chat.prompt(messages), params, n=2)
+        asked = await model.ask(messages, num=2, temperature=1.0, max_tokens=4, seed=1)
+        return asked, await model.engine.generate(model.chat.prompt(messages).ids, params, n=2)
 
     with closing(model.engine):
-        (prompt, completions), generated = asyncio.run(both())
+        (prompt, replies), generated = asyncio.run(both())
     assert prompt == model.chat.prompt(messages)
-    assert [c.token_ids for c in completions] == [c.token_ids for c in generated]
+    assert [reply.ids for reply in replies] == [c.token_ids for c in generated]
 
 
 def test_a_conversation_that_nobody_can_encode_is_an_error(engine):

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from launches import JOIN, LOOPBACK, assert_nobody_works_in, listening, wait_for_three
 
-from rlanything.cluster import launch as launcher
+from rlanything.launch import __main__ as launcher
 from rlanything.launch import status
 from rlanything.launch.access import ASK_LOOPBACK
 from rlanything.launch.addresses import address_of
@@ -197,7 +197,7 @@ def test_a_script_that_does_not_stop_is_killed():
     deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
     code = (
         "import os, sys, time\n"
-        "from rlanything.cluster import launch\n"
+        "from rlanything.launch import __main__ as launch\n"
         "launch.STOP_S, begun = 1.0, time.monotonic()\n"
         f"sys.exit(launch._run_script(['-c', {deaf!r}], dict(os.environ), lambda: time.monotonic() > begun + 3))\n"
     )
@@ -207,7 +207,7 @@ def test_a_script_that_does_not_stop_is_killed():
 def test_ctrl_c_stops_the_script_and_is_told_as_that():
     code = (
         "import os, signal, sys, threading\n"
-        "from rlanything.cluster import launch\n"
+        "from rlanything.launch import __main__ as launch\n"
         "threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
         "sys.exit(launch._run_script(['-c', 'import time; time.sleep(600)'], dict(os.environ), lambda: False))\n"
     )

@@ -24,7 +24,7 @@ ENGINE = EngineConfig(kind="transformers", dtype="float32", max_model_len=512, m
 
 @pytest.fixture(scope="module")
 def model(world, tmp_path_factory):
-    config = ModelConfig(str(world.model))
+    config = ModelConfig(path=str(world.model))
     log = tmp_path_factory.mktemp("logs") / "engine.log"
     return ChatModel(make_engine(config, ENGINE, seed=0, log_path=log), Chat(config))
 
@@ -291,9 +291,9 @@ def test_the_critic_summary_holds_the_remarks_of_solved_and_failed_episodes(doma
 
 def test_a_model_without_tokenizer_or_chat_template_is_named(world, tmp_path):
     with pytest.raises(ChatError, match="no tokenizer could be loaded"):
-        Chat(ModelConfig(str(tmp_path)))
-    chat = Chat(ModelConfig(str(world.model)))
+        Chat(ModelConfig(path=str(tmp_path)))
+    chat = Chat(ModelConfig(path=str(world.model)))
     chat.tokenizer.chat_template = None
     chat.tokenizer.save_pretrained(tmp_path / "bare")
     with pytest.raises(ChatError, match="no chat template"):
-        Chat(ModelConfig(str(tmp_path / "bare")))
+        Chat(ModelConfig(path=str(tmp_path / "bare")))

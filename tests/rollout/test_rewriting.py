@@ -51,7 +51,7 @@ def other_sentence(domain, task) -> str:
 def ask(domain, world, answers):
     """Rewrite a task that all of 8 episodes solved; `answers` is a function of the task. Returns (counts, pool, the
     prompt)."""
-    chat = Chat(ModelConfig(str(world.model)))
+    chat = Chat(ModelConfig(path=str(world.model)))
     pool = TaskPool.of(domain.tasks("train"), 0.2, 0.8, seed=0)
     [task] = pool.draw(1, 0)
     solved = [trajectory(1, [(1, 1), (-1, -1)]), *(trajectory(1, [(1, 1)]) for _ in range(7))]
