@@ -119,10 +119,11 @@ class SumDemonstrating(Demonstrating):
         answer = {"policy": self._policy, "reward": self._reward}.get(role)
         if answer is None:
             raise TaskError(f"sums have no demonstrations for the {role}")
-        rng, tasks = random.Random(seed), self.domain.tasks(split)
+        return self._stream(answer, self.domain.tasks(split), random.Random(seed))
+
+    def _stream(self, answer, tasks, rng) -> Iterator[Conversation]:
         while True:
-            task = rng.choice(tasks)
-            messages, said = answer(task, rng)
+            messages, said = answer(rng.choice(tasks), rng)
             yield Conversation(messages=[*messages, assistant(said)], trained=[False] * len(messages) + [True])
 
     def _policy(self, task: Task, rng: random.Random) -> tuple[list[Message], str]:

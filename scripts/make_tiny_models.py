@@ -22,6 +22,7 @@ from transformers.utils import logging
 from rlanything.config.schema import Config, DatasetConfig, ExperimentConfig, RolloutConfig
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import make_domain
+from rlanything.errors import TaskError
 from rlanything.processes.guard import run_guarded
 
 # Commands, the fixed parts of the room's answers and the judge's reasons, longest first where one begins another.
@@ -87,13 +88,19 @@ INIT_STD = 0.06  # of the weights: at 0.02, Qwen3's own, so small a model learns
 def texts(domain: Domain, numbers: dict[str, int]) -> Iterator[str]:
     """Every message of so many demonstrations of each role."""
     for role, number in numbers.items():
-        for conversation in islice(domain.demonstrations(role, "train", seed=0), number):
+        try:
+            stream = domain.demonstrations(role, "train", seed=0)
+        except TaskError:  # a domain of one's own need not demonstrate every role
+            continue
+        for conversation in islice(stream, number):
             yield from (m["content"] for m in conversation.messages)
 
 
 def make_tokenizer(domain: Domain, vocab_size: int, numbers: dict[str, int]) -> PreTrainedTokenizerFast:
     """Byte-level BPE over pieces that a pattern cuts out: names, phrases, words, everything else."""
-    pattern = "|".join([*PIECES[domain.config.dataset.domain], " ?[A-Za-z]+", "[0-9]", r"\s", r"[^A-Za-z0-9\s]"])
+    pattern = "|".join(
+        [*PIECES.get(domain.config.dataset.domain, []), " ?[A-Za-z]+", "[0-9]", r"\s", r"[^A-Za-z0-9\s]"]
+    )
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -201,8 +208,8 @@ def make_small_world(root: Path, hidden: int = 64) -> tuple[Path, Path]:
 def main() -> None:
     """Write <out>: one folder, model and tokenizer together."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--domain", default="alfworld", choices=list(PIECES))
-    parser.add_argument("--data", required=True, help="folder of games or problems with a train split")
+    parser.add_argument("--domain", default="alfworld", help="alfworld, coding, or module:Class of your own")
+    parser.add_argument("--data", default="", help="folder of games or problems with a train split")
     parser.add_argument("--out", required=True, help="folder to write")
     parser.add_argument("--vocab", type=int, default=2048, help="vocabulary size (default 2048)")
     parser.add_argument("--hidden", type=int, default=256, help="hidden size, a multiple of 64 (default 256)")
