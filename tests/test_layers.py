@@ -11,9 +11,7 @@ PACKAGE = Path(__file__).parents[1] / "rlanything"
 PURE = {
     "errors": set(),
     "types": set(),
-    "config.schema": {"errors"},
-    "config.roles": {"config"},
-    "config.rules": {"config"},
+    **{f"config.{file.stem}": {"config", "errors"} for file in (PACKAGE / "config").glob("[!_]*.py")},
     "algorithm.advantages": {"types", "config"},
     "algorithm.diagnostics": {"types"},
     "algorithm.tasks": {"types"},

@@ -9,7 +9,14 @@ from coding_world import PROBLEMS, rows
 
 from rlanything.algorithm.advantages import assign_policy_advantages, assign_reward_advantages
 from rlanything.algorithm.tasks import TaskPool
-from rlanything.config.schema import AdaptationConfig, DatasetConfig, RewardConfig, RolloutConfig, SandboxConfig
+from rlanything.config.schema import (
+    AdaptationConfig,
+    AlgorithmConfig,
+    DatasetConfig,
+    RewardConfig,
+    RolloutConfig,
+    SandboxConfig,
+)
 from rlanything.domains.base import JudgedDomain, ProgramDomain, RejectedTask
 from rlanything.domains.coding import prompts
 from rlanything.domains.coding.domain import CodingDomain
@@ -67,7 +74,7 @@ def play(domain, programs, tests, reward=None):
     collector = Collector(domain, model(programs), model(tests) if tests else None, config)
     batch = Batch(domain.tasks("train")[:1], len(programs), "seed", RolloutConfig(max_interaction_step=1, num_retry=0))
     [group] = asyncio.run(collector.collect(batch, lambda: None))
-    assign_policy_advantages(group, config)
+    assign_policy_advantages(group, AlgorithmConfig(), config.step_tests)
     assign_reward_advantages(group, config)
     return group
 
