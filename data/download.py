@@ -77,7 +77,7 @@ def main() -> None:
     except TaskError as error:
         if args.skip_bad or "skip_bad" not in str(error):
             raise
-        raise DownloadError(str(error).replace("dataset.options.skip_bad=true", "--skip-bad")) from error
+        raise DownloadError(str(error).replace("set dataset.options.skip_bad=true", "pass --skip-bad")) from error
 
 
 if __name__ == "__main__":

@@ -38,14 +38,17 @@ def main(words: list[str] | None = None, domain: str = "") -> None:
     if name in HELP:
         print(USAGE)
         return
+    next_time = NEXT_TIME.get(name, "starts anew")
+    if name == "plan":
+        name = rest.pop(0) if rest[:1] in (["train"], ["eval"]) else "train"
+        rest.append("dry_run=true")
     from rlanything.processes.guard import run_guarded  # imported here: the usage need not wait for it
 
     if HELP & set(rest):
-        run_guarded(
-            lambda: _print_help(name, [word for word in rest if word not in HELP and "=" not in word]), "", False
-        )
+        sections = [word for word in rest if word not in HELP and "=" not in word]
+        run_guarded(lambda: _print_help(name, sections), next_time, versions=False)
     else:
-        run_guarded(lambda: _run(name, rest, domain), NEXT_TIME.get(name, "starts anew"), name != "play")
+        run_guarded(lambda: _run(name, rest, domain), next_time, versions=name != "play")
 
 
 def _run(name: str, words: list[str], domain: str) -> None:
@@ -56,10 +59,6 @@ def _run(name: str, words: list[str], domain: str) -> None:
             _evaluate(words, domain)
         case "sft":
             _warm_start(words)
-        case "plan" if words[:1] == ["eval"]:
-            _evaluate([*words[1:], "dry_run=true"], domain)
-        case "plan":
-            _train([*words, "dry_run=true"], domain)
         case "play":
             _play(words)
         case _:

@@ -1,4 +1,4 @@
-"""From what pydantic refuses to messages for people: "key: found X, expected Y (from FILE)"."""
+"""Messages about a configuration that pydantic refuses: "key: found X, expected Y (from FILE)"."""
 
 from __future__ import annotations
 
@@ -31,7 +31,17 @@ MOVED = {
     "reward.step_discount": "algorithm.options.step_discount",
     "reward.step_weight": "algorithm.step_weight",
 }
+MAX_SHOWN = 120  # characters of a value in a message
 KINDS: dict[Any, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+TOLD = (
+    "literal_error",
+    "greater_than",
+    "greater_than_equal",
+    "less_than",
+    "less_than_equal",
+    "finite_number",
+    "missing",
+)
 BOUNDS: dict[type, str] = {Gt: "above {.gt:g}", Ge: "of at least {.ge:g}", Lt: "below {.lt:g}", Le: "at most {.le:g}"}
 
 
@@ -41,13 +51,6 @@ def expected(field: FieldInfo) -> str:
     bounds = " and ".join(BOUNDS[type(bound)].format(bound) for bound in field.metadata if type(bound) in BOUNDS)
     bounds = re.sub(r"of at least (\S+) and at most (\S+)", r"from \1 to \2", bounds)
     return marked[0] if marked else f"{_kind(field.annotation)} {bounds}".rstrip()
-
-
-def _expected(field: FieldInfo, fault: ErrorDetails) -> str:
-    if fault["type"] == "value_error" and not any(isinstance(mark, Expected) for mark in field.metadata):
-        return fault["msg"].removeprefix("Value error, ")  # a validator of someone's own options
-    in_quotes = fault["type"] == "string_type" and isinstance(fault["input"], (int, float))
-    return f"{expected(field)} in quotes" if in_quotes else expected(field)
 
 
 def _kind(kind: Any) -> str:
@@ -85,11 +88,9 @@ def messages(
         elif fault["type"] == "extra_forbidden":
             text = _unknown(part, section, schema, root)
         elif field is None:  # a rule of the whole section
-            text = fault["msg"]
+            text = fault["msg"].removeprefix("Value error, ")
         else:
-            text = (
-                f"found {'nothing' if fault['type'] == 'missing' else shown(value)}, expected {_expected(field, fault)}"
-            )
+            text = f"found {'nothing' if fault['type'] == 'missing' else shown(value)}{_expectation(field, fault)}"
         found.setdefault(key, f"{key}: {text}" + (f" (from {sources[key]})" if key in sources else ""))
     return list(found.values())
 
@@ -98,7 +99,15 @@ def shown(value: object) -> str:
     """A value as an error message shows it."""
     if value is None or isinstance(value, bool):
         return "null" if value is None else str(value).lower()
-    return repr(value)
+    return text if len(text := repr(value)) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
+
+
+def _expectation(field: FieldInfo, fault: ErrorDetails) -> str:
+    marked = any(isinstance(mark, Expected) for mark in field.metadata)
+    if not (marked or fault["type"] in TOLD or fault["type"].endswith("_type")):
+        return f": {fault['msg'].removeprefix('Value error, ')}"  # a rule that `expected` does not tell
+    in_quotes = fault["type"] == "string_type" and isinstance(fault["input"], (int, float))
+    return f", expected {expected(field)}{' in quotes' if in_quotes else ''}"
 
 
 def _unknown(name: str, section: type[Section], schema: type[Section], root: str) -> str:

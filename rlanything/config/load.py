@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -63,10 +64,11 @@ def load_as(schema: type[Schema], words: list[str]) -> Schema:
     if len(files) != 1:
         raise ConfigError(f"expected exactly one config=FILE.yaml, found {len(files)}")
     layer = _read_file(files[0], schema)
-    overrides = {key: _read_override(key, value, schema) for key, value in pairs if key != "config"}
+    overrides = [(key, _read_override(key, value, schema)) for key, value in pairs if key != "config"]
     sources = dict.fromkeys(_keys(layer), files[0])
-    for key, value in overrides.items():
-        sources |= dict.fromkeys([key, *_keys(value, f"{key}.")], COMMAND_LINE)
+    for key, value in overrides:
+        above = accumulate(key.split("."), "{}.{}".format)
+        sources |= dict.fromkeys([*above, *_keys(value, f"{key}.")], COMMAND_LINE)
     given = _merged(schema, layer, overrides, sources)
     try:
         return schema.model_validate(given)
@@ -119,11 +121,11 @@ def _keys(tree: object, above: str = "") -> Iterator[str]:
 
 
 def _merged(
-    schema: type[Section], layer: dict[str, Any], overrides: Mapping[str, Any], sources: Mapping[str, str]
+    schema: type[Section], layer: dict[str, Any], overrides: list[tuple[str, Any]], sources: Mapping[str, str]
 ) -> dict[str, Any]:
     try:
         merged = OmegaConf.merge(OmegaConf.create(_defaults(schema)), OmegaConf.create(layer))
-        for key, value in overrides.items():  # a section is merged; options={...} replaces all options
+        for key, value in overrides:  # a section is merged; options={...} replaces all options
             OmegaConf.update(merged, key, value, merge=is_section(kind_of(schema, key)))
         resolved: Any = OmegaConf.to_container(merged, resolve=True)
         return dict(resolved)

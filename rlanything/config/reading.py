@@ -15,7 +15,7 @@ import yaml
 
 from rlanything.config.section import Section
 
-INTEGER = re.compile(r"0|-?[1-9][0-9]*")
+INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 WORDS: Mapping[str, object] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
@@ -75,7 +75,7 @@ def kind_of(kind: Any, key: str) -> Any:
 
 
 def scalar(text: str) -> object:
-    """An unquoted scalar by YAML 1.2's core schema. A number in any other form than Python's for int stays text."""
+    """An unquoted scalar by YAML 1.2's core schema, except that whole numbers such as 007 and +7 stay text."""
     if INTEGER.fullmatch(text):
         return int(text)
     if NUMBER.fullmatch(text) and not text.lstrip("+-").isdigit():

@@ -73,7 +73,9 @@ def markdown(found: list[Part]) -> str:
     blocks = []
     for part in found:
         defaults = ["must be set" if key.default is None else f"`{key.default}`" for key in part.keys]
-        rows = [f"| `{k.name}` | {k.takes} | {d} | {k.meaning} |" for k, d in zip(part.keys, defaults, strict=True)]
+        takes = [key.takes.replace("<", "&lt;") for key in part.keys]
+        cells = zip(part.keys, takes, defaults, strict=True)
+        rows = [f"| `{key.name}` | {taken} | {default} | {key.meaning} |" for key, taken, default in cells]
         table = "\n".join(["| key | takes | default | meaning |", "| --- | --- | --- | --- |", *rows])
         blocks.append(f"## {part.title}\n\n{part.meaning}\n\n{table}\n")
     return "\n".join(blocks)

@@ -96,7 +96,7 @@ class RolloutConfig(Section):
     """`append_only` keeps one growing conversation, so that an episode trains in one forward pass. `paper` renders each
     turn's prompt anew, as the paper's code does."""
     allow_biased_sampling: bool = False
-    """Permit top_p < 1 or top_k > 0 in training, although the learner's logprobs are those of all tokens."""
+    """Permit `top_p < 1` or `top_k > 0` in training, although the learner's logprobs are those of all tokens."""
     max_staleness: Annotated[int, Field(ge=0, le=1)] = 0
     """1 plays a step's episodes during the updates of the step before, with the weights before those updates."""
     max_concurrent: PositiveInt = 256

@@ -55,6 +55,7 @@ def test_an_evaluation_spreads_over_nodes_without_a_word_of_learners(name):
         ("rollout.num_trail=3", r"rollout.num_trail: unknown, did you mean num_trial\? known keys there: num_trial, "),
         ("rollout.num_trial=many", "rollout.num_trial: found 'many', expected a whole number above 0"),
         ("rollout.num_trial=0", "rollout.num_trial: found 0, expected a whole number above 0"),
+        (f"rollout.num_trial={'9' * 5000}", "rollout.num_trial: found '9{100,}[.]{3}, expected a whole number above 0"),
         ("rollout.num_trial=3.0", "rollout.num_trial: found 3.0, expected a whole number above 0"),
         ("rollout.num_trial=true", "rollout.num_trial: found true, expected a whole number above 0"),
         ("rollout.max_staleness=true", "rollout.max_staleness: found true, expected a whole number from 0 to 1"),
@@ -186,6 +187,8 @@ def test_overrides_win_over_the_file_and_the_file_over_the_defaults(tmp_path):
     config = load_config([written(tmp_path, "rollout: {num_trial: 3, temperature: 0.5}\n"), "rollout.num_trial=5"])
     assert (config.rollout.num_trial, config.rollout.temperature) == (5, 0.5)
     assert config.rollout.num_rollout_per_trial == Config().rollout.num_rollout_per_trial
+    words = ["rollout.num_trial=5", "rollout={num_trial: 6}", "rollout.num_trial=7"]
+    assert load_config([written(tmp_path), *words]).rollout.num_trial == 7, "the last one wins"
 
 
 def test_a_whole_section_on_the_command_line_is_merged_and_options_are_replaced(tmp_path):

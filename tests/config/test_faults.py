@@ -1,7 +1,7 @@
 """Every fault of a configuration is told, each with its key, where it was set, and what to write in its place."""
 
 import pytest
-from pydantic import PositiveInt, field_validator, model_validator
+from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from rlanything.config.faults import MOVED
 from rlanything.config.load import load_as, load_config
@@ -46,23 +46,23 @@ def test_every_rule_that_is_broken_is_listed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("key", "hint"),
+    ("key", "message"),
     [
-        ("training.policy.learning_rat", "; known keys there: lr, schedule"),
-        ("training.policy.lr_", ", did you mean lr?"),
-        ("engine.polcy.dtype", ", did you mean policy? known keys there: policy, reward, rewriter"),
-        ("evaluaton.num_task", ", did you mean evaluation?"),
-        ("num_trial", ", did you mean rollout.num_trial?"),
-        ("lr", ", did you mean training.policy.lr or training.reward.lr?"),
-        ("cluster.num_device", ", did you mean num_learner?"),
-        ("rollout.zero_stage", ", did you mean training.policy.zero_stage or training.reward.zero_stage?"),
+        ("training.policy.learning", "training.policy.learning: unknown; known keys there: lr, schedule"),
+        ("training.policy.clip", "training.policy.clip: unknown, did you mean clip_low? known keys there: lr, "),
+        (
+            "engine.polcy.dtype",
+            "engine.polcy: unknown, did you mean policy? known keys there: policy, reward, rewriter",
+        ),
+        ("evaluaton.num_task", "evaluaton: unknown, did you mean evaluation? known keys there: experiment, model"),
+        ("num_trial", "num_trial: unknown, did you mean rollout.num_trial?"),
+        ("lr", "lr: unknown, did you mean training.policy.lr or training.reward.lr?"),
+        ("cluster.num_device", "cluster.num_device: unknown, did you mean experiment.num_device?"),
     ],
 )
-def test_an_unknown_key_is_told_the_nearest_known_one(tmp_path, key, hint):
+def test_an_unknown_key_is_told_the_nearest_known_one(tmp_path, key, message):
     [line] = faults(tmp_path, "", f"{key}=1")
-    place = key if key.split(".")[0] in ("training", "num_trial", "lr", "cluster", "rollout") else ""
-    assert line.startswith(place or key.rpartition(".")[0]) and f": unknown{hint}" in line
-    assert line.endswith("(from the command line)")
+    assert line.startswith(message) and line.endswith("(from the command line)")
 
 
 @pytest.mark.parametrize("old", sorted(MOVED))
@@ -133,12 +133,14 @@ class Dice(Section):
     """Sides of a die."""
     loaded: PositiveInt = 1
     """Side that comes most often."""
+    colour: str = Field("red", min_length=3)
+    """Its colour."""
 
     @field_validator("sides")
     @classmethod
     def _even(cls, sides: int) -> int:
         if sides % 2:
-            raise ValueError("expected an even number")
+            raise ValueError("not an even number")
         return sides
 
     @model_validator(mode="after")
@@ -150,7 +152,9 @@ class Dice(Section):
 
 def test_rules_of_someones_own_options_are_told():
     assert check_options(Dice, {"sides": 8}).sides == 8
-    with pytest.raises(ConfigError, match="dice.sides: found 7, expected an even number"):
+    with pytest.raises(ConfigError, match="dice.sides: found 7: not an even number"):
         check_options(Dice, {"sides": 7}, "dice")
-    with pytest.raises(ConfigError, match="dice: .*loaded is not on the die"):
+    with pytest.raises(ConfigError, match="dice.colour: found 'x': .*at least 3 characters"):
+        check_options(Dice, {"colour": "x"}, "dice")
+    with pytest.raises(ConfigError, match="dice: loaded is not on the die"):
         check_options(Dice, {"loaded": 7}, "dice")

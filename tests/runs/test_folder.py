@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from rlanything.config.load import load_as
 from rlanything.config.schema import Config
 from rlanything.errors import RunError
 from rlanything.runs.folder import RunFolder, fingerprint
@@ -43,6 +44,21 @@ def test_a_run_with_other_rules_is_refused(config: Config, key: str) -> None:
     setattr(getattr(config, section), name, 7)
     with pytest.raises(RunError, match=rf"holds a run with {key}=\d+, now 7"):
         begin(config)
+
+
+def test_a_run_with_another_algorithm_is_refused(config: Config) -> None:
+    begin(config)
+    config.algorithm.options = {"step_discount": 0.5}
+    with pytest.raises(RunError, match=r"holds a run with algorithm\.options={}, now {'step_discount': 0\.5}"):
+        begin(config)
+
+
+def test_the_configuration_that_a_run_writes_loads_as_the_same_one(config: Config) -> None:
+    config.experiment.name, config.dataset.options = "001", {"project": "1e5", "show_actions": "here"}
+    config.training.policy.lr = 3e-7
+    begin(config)
+    begin(config)
+    assert load_as(Config, [f"config={RunFolder(config).path}/config.yaml"]) == config
 
 
 def test_what_an_error_says_to_raise_may_be_raised(config: Config) -> None:

@@ -103,7 +103,8 @@ def read_problems(path: Path, skip_bad: bool) -> tuple[list[tuple[int, dict[str,
         except BadProblem as problem:
             if not skip_bad:
                 raise TaskError(
-                    f"{path}, row {index}: {problem}; mend it, or leave such rows out (dataset.options.skip_bad=true)"
+                    f"{path}, row {index}: {problem}; mend it, or set dataset.options.skip_bad=true to leave such rows "
+                    "out"
                 ) from problem
             skipped.append(f"row {index}: {problem}")
     if not found:
