@@ -19,7 +19,7 @@ from rlanything.config.roles import LEARNERS
 from rlanything.config.schema import Config
 from rlanything.domains.registry import make_domain
 from rlanything.engines import check_model
-from rlanything.engines.chat import Chat, ChatModel
+from rlanything.engines.chat import ChatModel
 from rlanything.plan.placement import place, route
 from rlanything.runs.folder import RunFolder
 
@@ -34,8 +34,8 @@ class Cluster:
         learning = [role for role in roles if learns and role in LEARNERS]
         self._routes = {role: route(config, self.placement, role) for role in learning}
         models = [Path(getattr(config.model, role).path) for role in roles]
-        for role in roles:  # found here: a replica that cannot start would be started anew
-            check_model(getattr(config.model, role), getattr(config.engine, role))
+        # Found here: a replica that cannot start would be started anew.
+        self._chats = {role: check_model(getattr(config.model, role), getattr(config.engine, role)) for role in roles}
         self.runtime = Runtime(config, [folder.path, *(path for path in (data, *models) if path.is_dir())])
         # An empty path means a variable of the environment, which other nodes need not have.
         config = replace(config, dataset=replace(config.dataset, path=str(data)))
@@ -53,7 +53,7 @@ class Cluster:
         replicas = start_replicas(self.runtime, slots, role, model, engine, seed, log, self.board, cluster, sleeps)
         for i, replica in enumerate(replicas.replicas):
             self._health.watch(replica, f"replica {i} of the {role} engine", engine.step_timeout_s)
-        return ChatModel(replicas, Chat(model))
+        return ChatModel(replicas, self._chats[role])
 
     def collector(self, models: Mapping[str, ChatModel], splits: Sequence[str]) -> HostCollector:
         """The environment hosts, which ask the replicas themselves."""

@@ -8,10 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from rlanything.errors import ClearError
-from rlanything.types import Direction, Group, Task, Trajectory
-
-Message = dict[str, str]
-"""One chat message: {"role": "system" | "user" | "assistant", "content": text}."""
+from rlanything.types import Direction, Group, Message, Task, Tool, Trajectory
 
 
 class TaskError(ClearError, ValueError):
@@ -70,11 +67,12 @@ class Step:
 @dataclass
 class Conversation:
     """A demonstration. `trained[i]` says whether message i (an assistant's) is learned; conversations of one `key`
-    share their beginning, which packing merges."""
+    share their beginning, which packing merges. `tools` are those that the assistant may call."""
 
     messages: list[Message]
     trained: list[bool]
     key: str = ""
+    tools: Sequence[Tool] = ()
 
 
 class Env(Protocol):

@@ -148,16 +148,16 @@ async def _play(
         message = domain.user_message(task, first, steps, config.history)
         if steps and config.history == "append_only":
             last = trajectory.turns[-1]
-            prompt = [*last.prompt_ids, *last.response_ids, *chat.follow_up(message)]
+            prompt = [*last.prompt_ids, *last.response_ids, *chat.follow_up([message]).ids]
         else:
             system = domain.system_message()
-            prompt = chat.prompt([system, message] if system else [message])
+            prompt = chat.prompt([system, message] if system else [message]).ids
         sampling = SamplingParams(
             config.temperature,
             config.max_response_tokens,
             config.top_p,
             config.top_k,
-            (chat.eos_id,),
+            chat.stop_ids,
             request_seed(seed, i),
             session=seed,
         )

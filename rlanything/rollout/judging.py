@@ -56,7 +56,7 @@ class Judge:
         sampling = SamplingParams(
             config.temperature,
             config.max_response_tokens,
-            stop_token_ids=(chat.eos_id,),
+            stop_token_ids=chat.stop_ids,
             seed=request_seed(session, i, "judge"),
             session=session,
         )

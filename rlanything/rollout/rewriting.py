@@ -70,7 +70,7 @@ async def _propose(
     sampling = SamplingParams(
         config.temperature,
         config.max_response_tokens,
-        stop_token_ids=(chat.eos_id,),
+        stop_token_ids=chat.stop_ids,
         seed=request_seed(seed, wish.task.id, "rewrite"),
     )
     try:

@@ -41,11 +41,11 @@ def test_a_conversation_is_encoded_over_there_into_the_same_prompt(world, tmp_pa
 
     async def both():
         asked = await model.ask(messages, params, n=2)
-        return asked, await model.engine.generate(model.chat.prompt(messages), params, n=2)
+        return asked, await model.engine.generate(model.chat.prompt(messages).ids, params, n=2)
 
     with closing(model.engine):
         (prompt, completions), generated = asyncio.run(both())
-    assert prompt == model.chat.prompt(messages)
+    assert prompt == model.chat.prompt(messages).ids
     assert [c.token_ids for c in completions] == [c.token_ids for c in generated]
 
 

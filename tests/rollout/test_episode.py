@@ -9,7 +9,8 @@ from rlanything.config.schema import DatasetConfig, EngineConfig, ModelConfig, R
 from rlanything.domains.alfworld.domain import AlfworldDomain
 from rlanything.domains.base import Observation
 from rlanything.engines import make_engine
-from rlanything.engines.chat import Chat, ChatError, ChatModel
+from rlanything.engines.chat import Chat, ChatModel
+from rlanything.engines.template import ChatError
 from rlanything.rollout.episode import ignore_turn, request_seed, run_group
 from rlanything.rollout.judging import Judge, critic_summary
 from rlanything.types import Status, Trajectory
@@ -58,8 +59,8 @@ def test_an_append_only_conversation_reads_as_the_chat_template_renders_it(domai
     chat = model.chat
     said = (("user", "room"), ("assistant", "x"), ("user", "y"))
     first, answer, second = ({"role": role, "content": content} for role, content in said)
-    ids = [*chat.prompt([first]), *chat.encode("x"), chat.eos_id, *chat.follow_up(second)]
-    assert ids == chat.prompt([first, answer, second])
+    ids = [*chat.prompt([first]).ids, *chat.encode("x"), chat.end_of_turn, *chat.follow_up([second]).ids]
+    assert ids == chat.prompt([first, answer, second]).ids
 
 
 def test_paper_history_renders_every_prompt_anew(domain, model):

@@ -23,8 +23,8 @@ from rlanything.domains.alfworld.prompts import (
 from rlanything.domains.alfworld.rooms import facts_of, goals_of
 from rlanything.domains.alfworld.sentences import write_sentence
 from rlanything.domains.alfworld.simulator import NOTHING_HAPPENS, Episode
-from rlanything.domains.base import Conversation, Message, Observation, Step, TaskError
-from rlanything.types import Direction, Trajectory, Turn
+from rlanything.domains.base import Conversation, Observation, Step, TaskError
+from rlanything.types import Direction, Message, Trajectory, Turn
 
 SEARCH_NOISE = 0.7  # of the explorer's search order: a policy that always searches alike explores too little
 POLICY_ERRORS = 0.15  # share of wrong actions in demonstrations of acting

@@ -25,8 +25,8 @@ from rlanything.domains.alfworld.planner import plan
 from rlanything.domains.alfworld.rooms import facts_of
 from rlanything.domains.alfworld.sentences import read_sentence
 from rlanything.domains.alfworld.simulator import Episode
-from rlanything.domains.base import Conversation, Env, Message, Observation, ParsedAction, RejectedTask, Step, TaskError
-from rlanything.types import Direction, Task, Trajectory
+from rlanything.domains.base import Conversation, Env, Observation, ParsedAction, RejectedTask, Step, TaskError
+from rlanything.types import Direction, Message, Task, Trajectory
 
 MAX_GAMES = 4096  # parsed games kept in memory
 PRIOR_GAMES = 1000  # games that the explorer's placement prior is counted over

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rlanything.domains.base import Message, Observation, ParsedAction, Step
-from rlanything.types import Direction, Trajectory
+from rlanything.domains.base import Observation, ParsedAction, Step
+from rlanything.types import Direction, Message, Trajectory
 
 _BOXED = re.compile(r"\\boxed\{([^{}]*)\}")
 _WELCOME = "-= Welcome to TextWorld, ALFRED! =-\n\n"

@@ -6,10 +6,10 @@ import random
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rlanything.domains.base import Conversation, Message, TaskError
+from rlanything.domains.base import Conversation, TaskError
 from rlanything.domains.coding import generator, prompts
 from rlanything.domains.coding.problems import Check
-from rlanything.types import Direction, Task
+from rlanything.types import Direction, Message, Task
 
 if TYPE_CHECKING:
     from rlanything.domains.coding.domain import CodingDomain

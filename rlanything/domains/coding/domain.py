@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from rlanything.config.schema import DatasetConfig, SandboxConfig
-from rlanything.domains.base import Conversation, Env, Message, Observation, ParsedAction, RejectedTask, Step, TaskError
+from rlanything.domains.base import Conversation, Env, Observation, ParsedAction, RejectedTask, Step, TaskError
 from rlanything.domains.coding import prompts
 from rlanything.domains.coding.demonstrations import demonstrations
 from rlanything.domains.coding.env import ProgramEnv
 from rlanything.domains.coding.problems import BadProblem, Check, check_row, read_problems
 from rlanything.domains.coding.trials import Trials
 from rlanything.sandbox.protocol import Verdict
-from rlanything.types import Direction, Group, Task
+from rlanything.types import Direction, Group, Message, Task
 
 MAX_BROKEN = 3  # times that a program is tried on a generated test where the sandbox breaks
 MAX_TOLD = 120  # characters of a problem in a line for people

@@ -11,9 +11,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlanything.domains.base import Message, ParsedAction
+from rlanything.domains.base import ParsedAction
 from rlanything.domains.coding.problems import Check
-from rlanything.types import Direction
+from rlanything.types import Direction, Message
 
 MAX_GENERATED_CHARS = 100_000  # of a test or a problem that a model writes
 MIN_TESTS = 4  # of a problem that a model writes

@@ -20,7 +20,7 @@ from rlanything.rollout.collect import Batch, Collector
 from rlanything.rollout.rewriting import rewrite
 from rlanything.sandbox.kernel import SUPPORTED
 from rlanything.sandbox.protocol import Execution, Verdict
-from rlanything.types import Direction, Status
+from rlanything.types import Direction, Prompt, Status
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason="the sandbox wants Linux")
 RIGHT = prompts.program_response("I add.", PROBLEMS[0][1])
@@ -47,7 +47,9 @@ class Script:
 
 def model(texts: list[str]) -> ChatModel:
     chat = SimpleNamespace(
-        eos_id=0, prompt=lambda messages: [*str(messages).encode()], decode=lambda ids: bytes(ids).decode()
+        stop_ids=(0,),
+        prompt=lambda messages: Prompt(ids=[*str(messages).encode()]),
+        decode=lambda ids: bytes(ids).decode(),
     )
     return ChatModel(Script(texts), chat)
 
