@@ -100,7 +100,7 @@ def tiny_tokenizer(vocabulary: int):
     made = PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer(models.WordLevel(words, "w0")), eos_token="w1", pad_token="w0"
     )
-    made.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    made.chat_template = "{% for m in messages %}{{ m['content'] }}{{ eos_token }}{% endfor %}"
     return made
 
 

@@ -12,11 +12,13 @@ import asyncio
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,23 +40,25 @@ from rlanything.runs.checkpoint import writing
 from rlanything.runs.progress import Progress
 from rlanything.types import Direction, Message, Sample, Task
 
-SOURCES = ("sft.py", "chat.py", "domains/**/*.py", "learner/*.py")  # code that the result depends on, below the package
+# Code that the result depends on, below the package.
+SOURCES = ("sft.py", "engines/chat.py", "engines/template.py", "domains/**/*.py", "learner/*.py")
 
 
 def encode(chat: Chat, conversation: Conversation) -> Sample:
-    """A conversation as one sample, token for token what a rollout of it would have been."""
-    messages = conversation.messages
-    first = next(i for i, m in enumerate(messages) if m["role"] == "assistant")
-    ids = list(chat.prompt(messages[:first]).ids)
-    weights = [0.0] * len(ids)
-    for i in range(first, len(messages), 2):
-        if i > first:
-            tail = chat.follow_up([messages[i - 1]]).ids
-            ids += tail
-            weights += [0.0] * len(tail)
-        response = chat.response_ids(messages[i]["content"])
-        ids += response
-        weights += [float(conversation.trained[i])] * len(response)
+    """A conversation as one sample, token for token what a rollout of it would have been. Raises ChatError."""
+    messages, tools = conversation.messages, conversation.tools
+    ids: list[int] = []
+    weights: list[float] = []
+    start = 0
+    for i, message in enumerate(messages):
+        if message["role"] != "assistant":
+            continue
+        said = messages[start:i]
+        before = (chat.follow_up(said, tools) if start else chat.prompt(said, tools)).ids
+        response = chat.assistant(message, tools)
+        ids += [*before, *response]
+        weights += [0.0] * len(before) + [float(conversation.trained[i])] * len(response)
+        start = i + 1
     zeros = np.zeros(len(ids), np.float32)
     return Sample(np.asarray(ids, np.int64), np.asarray(weights, np.float32), zeros, zeros, conversation.key)
 
@@ -64,26 +68,48 @@ def read_conversations(path: Path) -> Iterator[Conversation]:
     found = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         try:
-            messages = json.loads(line)["messages"]
-            roles = [m["role"] for m in messages]
-            texts = [m["content"] for m in messages]
-        except (ValueError, KeyError, TypeError) as error:
-            raise ConfigError(f'data={path}, line {number}: expected {{"messages": [...]}} ({error!r})') from error
-        turns = roles[1:] if roles[:1] == ["system"] else roles
-        if (
-            not turns
-            or turns != ["user", "assistant"] * (len(turns) // 2)
-            or not all(isinstance(t, str) for t in texts)
-        ):
-            raise ConfigError(
-                f"data={path}, line {number}: expected user and assistant in turns, the assistant last, after at most "
-                f"one system message, each with text; found {', '.join(map(str, roles)) or 'no message'}"
-            )
-        found.append(Conversation(messages=messages, trained=[role == "assistant" for role in roles]))
+            found.append(_conversation(json.loads(line)))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            why = str(error) if isinstance(error, _BadMessages) else f'expected {{"messages": [...]}} ({error!r})'
+            raise ConfigError(f"data={path}, line {number}: {why}") from error
     if not found:
         raise ConfigError(f"data={path}: holds no conversation")
     while True:
         yield from found
+
+
+class _BadMessages(ValueError):
+    """Messages that are no conversation: the text says which and why."""
+
+
+def _conversation(line: dict[str, Any]) -> Conversation:
+    """{"messages": [...], "tools": [...]}; the tools may be left out."""
+    messages, tools = line["messages"], line.get("tools") or []
+    roles = [m["role"] for m in messages]
+    if not _SHAPE.fullmatch("".join(_LETTERS.get(role, "?") for role in roles)):
+        raise _BadMessages(
+            "expected user and assistant in turns, the assistant last, after at most one system message; tool messages "
+            f"may follow an assistant message; found {', '.join(map(str, roles)) or 'no message'}"
+        )
+    for i, message in enumerate(messages, 1):
+        content, calls = message.get("content"), message.get("tool_calls") or []
+        parts = [] if isinstance(content, str) or (calls and content is None) else content
+        if not isinstance(parts, list) or not all(isinstance(p, dict) and "type" in p for p in parts):
+            raise _BadMessages(f"message {i} ({roles[i - 1]}): content: found {content!r}, expected a text or parts")
+        if calls and roles[i - 1] != "assistant":
+            raise _BadMessages(f"message {i} ({roles[i - 1]}): tool_calls: only an assistant message may have them")
+        for call in calls:
+            function = call.get("function") if isinstance(call, dict) else None
+            if not isinstance(function, dict) or not isinstance(function.get("arguments"), dict):
+                raise _BadMessages(
+                    f"message {i} (assistant): tool_calls: found {call!r}, expected "
+                    '{"type": "function", "function": {"name": ..., "arguments": {...}}}'
+                )
+    return Conversation(messages=messages, trained=[role == "assistant" for role in roles], tools=tools)
+
+
+_LETTERS = {"system": "s", "user": "u", "assistant": "a", "tool": "t"}
+_SHAPE = re.compile("s?ua((t+u?|u)a)*")
 
 
 def digest(config: SftConfig, domain: Domain) -> str:

@@ -14,50 +14,60 @@ from typing import Any
 import numpy as np
 
 Message = dict[str, Any]
-"""One chat message, in the form that transformers' chat templates take: `role` (system, user, assistant, tool),
-`content` (a text, or parts {"type": "text", "text"} and {"type": "image", "image": PATH}), and, if there are any,
-`tool_calls` of an assistant or the `name` of the tool that answers."""
+"""One message of a conversation, as chat templates take it.
+
+`role` is system, user, assistant or tool. `content` is a text, or a list of parts: `{"type": "text", "text": ...}` and
+`{"type": "image", "image": PATH}`. An assistant message may have `tool_calls`, a list of
+`{"type": "function", "function": {"name": ..., "arguments": {...}}}`. A tool message may have the `name` of its tool
+and the `tool_call_id` that it answers, which is the `id` of a call.
+"""
+
+Tool = dict[str, Any]
+"""A tool that a model may call: `{"type": "function", "function": {"name", "description", "parameters"}}`, where
+`parameters` is a JSON schema."""
 
 
 def system(text: str) -> Message:
-    """A message that opens a conversation."""
+    """A system message."""
     return {"role": "system", "content": text}
 
 
 def user(text: str, images: Sequence[str] = ()) -> Message:
-    """A message to the model; images, given by their files, come before the text."""
-    if not images:
-        return {"role": "user", "content": text}
-    parts: list[dict[str, str]] = [{"type": "image", "image": path} for path in images]
-    return {"role": "user", "content": [*parts, {"type": "text", "text": text}]}
+    """A user message; paths of `images` come before the text."""
+    parts = [{"type": "image", "image": path} for path in images]
+    return {"role": "user", "content": [*parts, {"type": "text", "text": text}] if parts else text}
 
 
-def assistant(text: str) -> Message:
-    """A response of the model."""
-    return {"role": "assistant", "content": text}
+def assistant(text: str, tool_calls: Sequence[dict[str, Any]] = ()) -> Message:
+    """An assistant message; without calls it has no key for them, since templates ask whether the key is there."""
+    message: Message = {"role": "assistant", "content": text}
+    return {**message, "tool_calls": list(tool_calls)} if tool_calls else message
 
 
-def tool(text: str, name: str = "") -> Message:
-    """A tool's answer."""
-    return {"role": "tool", "content": text} | ({"name": name} if name else {})
+def tool(text: str, name: str = "", tool_call_id: str = "") -> Message:
+    """What a tool answered; `name` and `tool_call_id` are left out if empty."""
+    more = {"name": name, "tool_call_id": tool_call_id}
+    return {"role": "tool", "content": text, **{key: value for key, value in more.items() if value}}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Image:
-    """An image of a prompt, known by its content."""
+    """An image of a prompt."""
 
     path: str
-    """Its file."""
+    """The file."""
     digest: str
-    """Hash of its content (hex)."""
+    """Hash of the file's content, hexadecimal."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prompt:
-    """What a model reads: token ids, and the images that their placeholders stand for."""
+    """What a model reads before it writes."""
 
     ids: list[int]
+    """Token ids, shape [T]."""
     images: tuple[Image, ...] = ()
+    """The images that `ids` stand for, in their order."""
 
 
 class Status(StrEnum):

@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from chat_families import FAMILIES, write_tokenizer
 
 from rlanything.config.checks import check_sft
 from rlanything.config.load import to_yaml
@@ -69,6 +70,9 @@ def test_conversations_of_a_file_are_learned(config, world, tmp_path):
         (["user", "assistant", "user", "user", "assistant"], "line 2: expected user and assistant in turns"),
         (["assistant", "user"], "line 2: expected user and assistant in turns"),
         (["system"], "found system"),
+        (["user", "tool", "assistant"], "found user, tool, assistant"),
+        (["user", "assistant", "tool"], "found user, assistant, tool"),
+        (["user", "robot"], "found user, robot"),
         ([], "found no message"),
     ],
 )
@@ -79,6 +83,58 @@ def test_a_conversation_that_does_not_alternate_is_named(tmp_path, roles, messag
     file.write_text("\n".join(json.dumps({"messages": m}) for m in (good, bad)) + "\n")
     with pytest.raises(ConfigError, match=message):
         next(read_conversations(file))
+
+
+@pytest.mark.parametrize(
+    ("message", "fault"),
+    [
+        ({"content": None}, r"message 2 \(assistant\): content: found None, expected a text or parts"),
+        ({"content": 3}, "content: found 3, expected a text or parts"),
+        ({"content": ["x"]}, r"content: found \['x'\], expected a text or parts"),
+        ({"content": "", "tool_calls": ["look"]}, "tool_calls: found 'look', expected .*function"),
+        (
+            {"content": "", "tool_calls": [{"type": "function", "function": {"name": "look", "arguments": "{}"}}]},
+            'tool_calls: found .*"arguments": {...}',
+        ),
+    ],
+)
+def test_a_message_that_cannot_be_read_is_named(tmp_path, message, fault):
+    file = tmp_path / "said.jsonl"
+    file.write_text(json.dumps({"messages": [{"role": "user", "content": "x"}, {"role": "assistant", **message}]}))
+    with pytest.raises(ConfigError, match=f"data={file}, line 1: .*{fault}"):
+        next(read_conversations(file))
+
+
+def test_a_user_message_with_tool_calls_is_named(tmp_path):
+    bad = {"role": "user", "content": "x", "tool_calls": [{"function": {"arguments": {}}}]}
+    file = tmp_path / "said.jsonl"
+    file.write_text(json.dumps({"messages": [bad, {"role": "assistant", "content": "y"}]}))
+    with pytest.raises(ConfigError, match="line 1: message 1 .user.: tool_calls: only an assistant message"):
+        next(read_conversations(file))
+
+
+def test_conversations_with_tools_train_what_the_template_shows(tmp_path):
+    chat = Chat(ModelConfig(path=str(write_tokenizer(FAMILIES["qwen3"], tmp_path / "model"))))
+    function = {"name": "look", "description": ".", "parameters": {"type": "object", "properties": {}}}
+    calls = [{"type": "function", "function": {"name": "look", "arguments": {"at": at}}} for at in ("mug", "cup")]
+    messages = [
+        {"role": "system", "content": "You act in a room."},
+        {"role": "user", "content": "Find a mug."},
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        {"role": "tool", "content": "a mug"},
+        {"role": "tool", "content": "a cup"},
+        {"role": "user", "content": "Which?"},
+        {"role": "assistant", "content": "the mug"},
+    ]
+    tools = [{"type": "function", "function": function}]
+    (tmp_path / "said.jsonl").write_text(json.dumps({"messages": messages, "tools": tools}))
+    conversation = next(read_conversations(tmp_path / "said.jsonl"))
+    sample = encode(chat, conversation)
+    rendered = chat.prompt([*messages, {"role": "user", "content": "x"}], tools).ids
+    assert sample.ids.tolist() == rendered[: len(sample.ids)]
+    trained = chat.tokenizer.decode(sample.ids[sample.weights > 0])
+    assert trained.count("<|im_end|>") == 2 and trained.count("<tool_call>") == 2 and "mug" in trained
+    assert "a cup" not in trained and "Which" not in trained
 
 
 def test_broken_and_missing_files_of_conversations_are_named(config, tmp_path):

@@ -43,7 +43,7 @@ from rlanything.config.plugins import make_options
 from rlanything.config.schema import Config
 from rlanything.domains.parts import Conversation, Demonstrating, Rewriting, StepJudging, TestJudging
 from rlanything.errors import TaskError
-from rlanything.types import Message, Score, Task, system, user
+from rlanything.types import Message, Score, Task, Tool, system, user
 
 
 class SandboxFailure(RuntimeError):
@@ -191,7 +191,7 @@ class Domain(ABC):
     def check(self, task: Task) -> None:  # noqa: B027 (most domains have no check)
         """Look at a rewritten task before it is tried. Raises RejectedTask."""
 
-    def tools(self) -> list[dict[str, Any]]:
+    def tools(self) -> list[Tool]:
         """Schemas of tools for the chat template."""
         return []
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from rlanything.domains.answers import last_object, parse_score
-from rlanything.types import Direction, Group, Message, Task, Trajectory, system, user
+from rlanything.types import Direction, Group, Message, Task, Tool, Trajectory, system, user
 
 MAX_REMARKS = 3  # remarks of each kind in a critic's summary: the commonest say enough
 JUDGE_SYSTEM = (
@@ -41,6 +41,8 @@ class Conversation:
     """Whether message i, an assistant's, is learned."""
     key: str = ""
     """Conversations of one key share their beginning, which packing merges."""
+    tools: list[Tool] = field(default_factory=list)
+    """Tools that the chat template shows."""
 
 
 class StepJudging:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rlanything.config.schema import EngineConfig, ModelConfig
 from rlanything.engines.base import Engine, EngineError
 from rlanything.engines.process import Encoder, ProcessEngine
+
+if TYPE_CHECKING:
+    from rlanything.engines.chat import Chat
 
 KINDS = ("vllm", "transformers")
 TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "tekken.json")  # one of them holds a tokenizer, by its library
@@ -21,16 +25,28 @@ def make_engine(
     alone: bool = False,
     sleeps: bool = False,
 ) -> Engine:
-    """Start an engine on `model.path`. vLLM's log goes to `log_path`, and the stacks of either where it hangs.
+    """Check the model, then start an engine on it: see `start_engine`. Raises as `check_model` does too."""
+    check_model(model, config)
+    return start_engine(model, config, seed, log_path, encoder, alone, sleeps)
+
+
+def start_engine(
+    model: ModelConfig,
+    config: EngineConfig,
+    seed: int,
+    log_path: Path,
+    encoder: Encoder | None = None,
+    alone: bool = False,
+    sleeps: bool = False,
+) -> Engine:
+    """Start an engine on `model.path`, which `check_model` accepts. vLLM's log goes to `log_path`, and the stacks of
+    either kind if it hangs.
 
     `alone`: it is one of several replicas, and the only engine of this process; vLLM's then computes in one of its own.
     `sleeps`: such a one that shares its accelerator with learners.
 
-    Raises EngineError where the kind is unknown or the model cannot serve: missing, or without a chat template.
+    Raises EngineError if the engine cannot start.
     """
-    if config.kind not in KINDS:
-        raise EngineError(f"engine.kind={config.kind!r} is unknown, expected one of {', '.join(KINDS)}")
-    check_model(model, config)
     if config.own_process:
         return ProcessEngine(model, config, seed, log_path, encoder)
     if config.kind == "vllm":  # imported here: vLLM takes seconds to import and need not be installed
@@ -49,10 +65,18 @@ def make_engine(
     return TransformersEngine(model.path, config, log_path, trust_remote_code=model.trust_remote_code, seed=seed)
 
 
-def check_model(model: ModelConfig, config: EngineConfig) -> None:
-    """Raise EngineError where the model cannot serve: missing, no chat template, heads that cannot be shared out."""
-    from transformers import AutoConfig, AutoTokenizer
+def check_model(model: ModelConfig, config: EngineConfig) -> Chat:
+    """The model's chat, after everything about the model that can be checked without loading its weights.
 
+    Raises EngineError if the engine's kind is unknown, if the model's folder lacks files, if a token has no embedding
+    or if the attention heads cannot be shared out; ChatError if the tokenizer or its chat template cannot be used.
+    """
+    from transformers import AutoConfig
+
+    from rlanything.engines.chat import Chat
+
+    if config.kind not in KINDS:
+        raise EngineError(f"engine.kind={config.kind!r} is unknown, expected one of {', '.join(KINDS)}")
     folder = Path(model.path)
     if folder.is_dir() and not (folder / "config.json").is_file():
         raise EngineError(f"model.path={model.path!r} has no config.json, expected a Hugging Face model folder")
@@ -62,21 +86,20 @@ def check_model(model: ModelConfig, config: EngineConfig) -> None:
     if folder.is_dir() and not any(next(folder.glob(p), None) for p in TOKENIZER_FILES):
         # transformers would make an empty tokenizer from config.json's model_type, and say nothing.
         raise EngineError(f"model.path={model.path!r} has no tokenizer, expected tokenizer.json beside config.json")
+    chat = Chat(model)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(model.path, trust_remote_code=model.trust_remote_code)
+        text = AutoConfig.from_pretrained(model.path, trust_remote_code=model.trust_remote_code).get_text_config()
     except (OSError, ValueError) as error:
+        raise EngineError(f"model.path={model.path!r}: config.json cannot be read: {error}") from error
+    token, largest = max(chat.vocabulary().items(), key=lambda item: item[1])
+    if largest >= text.vocab_size:
         raise EngineError(
-            f"model.path={model.path!r} has no tokenizer that loads, expected tokenizer.json beside config.json or a "
-            f"reachable hub model: {error}"
-        ) from error
-    if not tokenizer.chat_template:
-        raise EngineError(
-            f"the tokenizer of model.path={model.path!r} has no chat template, expected one: add chat_template.jinja "
-            "to the folder or use an instruct model"
+            f"model.path={model.path!r}: its tokenizer has ids up to {largest} ({token!r}), but vocab_size="
+            f"{text.vocab_size} in config.json means that ids from {text.vocab_size} on have no embedding; use the "
+            "tokenizer that belongs to the model, or enlarge the embedding (resize_token_embeddings) and save the model"
         )
     size = config.tensor_parallel_size
     if size > 1:
-        text = AutoConfig.from_pretrained(model.path, trust_remote_code=model.trust_remote_code).get_text_config()
         if text.num_attention_heads % size:
             raise EngineError(
                 f"tensor_parallel_size={size} does not divide the {text.num_attention_heads} attention heads of "
@@ -88,3 +111,4 @@ def check_model(model: ModelConfig, config: EngineConfig) -> None:
                 f"tensor_parallel_size={size} neither divides the {shared} key-value heads of model.path="
                 f"{model.path!r} nor is a multiple of them; choose one that does"
             )
+    return chat

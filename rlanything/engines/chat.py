@@ -1,4 +1,4 @@
-"""Chat templates as token ids: whole prompts, and the piece between a response and the next turn's prompt.
+"""Conversations as token ids: whole prompts, responses, and the piece between a response and the next turn.
 
 What was sampled is what is trained: a response's ids are never decoded and encoded again. `follow_up` gives
 the ids that a template puts after an assistant turn, so that an episode is one growing sequence.
@@ -13,69 +13,115 @@ from typing import Any
 from transformers import AutoTokenizer
 
 from rlanything.config.schema import ModelConfig
-from rlanything.errors import ClearError
-from rlanything.types import Message, Prompt
+from rlanything.engines.template import GUARD, ChatError, Template
+from rlanything.types import Message, Prompt, Tool
 
 MAX_PIECES = 1024  # encoded follow-ups kept: a room gives the same answers again and again
-_MARK = "\u2063assistant-response\u2063"  # stands for a response while the template is taken apart
-
-
-class ChatError(ClearError, ValueError):
-    """A model whose tokenizer or chat template cannot be used: the message says why and what to do."""
 
 
 class Chat:
-    """One model's tokenizer and chat template."""
+    """One model's tokenizer and chat template.
+
+    `end_of_turn` is the id of the special token that ends an assistant's turn in the template; demonstrations end with
+    it. `stop_ids` end a sampled response: that token, and the tokenizer's eos if it is another.
+
+    **Growing equals rendering anew.** `prompt(m1)`, a response and `follow_up([m2])` together are the ids of
+    `prompt([m1, the response's message, m2])`, for a template that renders a message alike wherever it stands. Some do
+    not: Qwen3 drops the reasoning of turns before the last user message, and Mistral lists the tools before the last
+    user message only. Growing then keeps what the model has seen and written.
+
+    **Special tokens in texts.** A special token that a system, user or tool message spells out (`<|im_end|>` in an
+    observation) is encoded as ordinary text: no observation can end a turn or open one. Nothing else about the text's
+    tokens changes, but SentencePiece tokenizers put a space before it and after it. In an assistant message it is the
+    token, since models write some themselves (`<|python_tag|>`). Tokens that a tokenizer adds without marking them as
+    special (Qwen's `<tool_call>`) are tokens in every message.
+
+    Raises ChatError if no tokenizer can be loaded, or if its chat template is missing or has no end of turn.
+    """
 
     def __init__(self, model: ModelConfig) -> None:
         try:
             self.tokenizer: Any = AutoTokenizer.from_pretrained(model.path, trust_remote_code=model.trust_remote_code)
         except (OSError, ValueError) as error:
+            why = str(error).partition("\n")[0]
             raise ChatError(
-                f"model {model.path}: no tokenizer could be loaded ({str(error).splitlines()[0]})"
+                f"model {model.path}: no tokenizer could be loaded ({why}); expected tokenizer.json beside "
+                "config.json, or a model of the hub that can be reached"
             ) from error
-        if not self.tokenizer.chat_template:
+        if not getattr(self.tokenizer, "chat_template", None):  # mistral-common's tokenizers have no such attribute
             raise ChatError(
-                f"model {model.path}: its tokenizer has no chat template; use an instruct model, or add one"
+                f"model {model.path}: its tokenizer has no chat template; use an instruct model, or add "
+                "chat_template.jinja to its folder"
             )
-        if self.tokenizer.eos_token_id is None:
-            raise ChatError(f"model {model.path}: its tokenizer names no eos_token, which ends every turn")
-        self.eos_id: int = self.tokenizer.eos_token_id
-        self._piece = lru_cache(MAX_PIECES)(self.encode)
+        self._template = Template(self.tokenizer, model.path)
+        self._special = {i for i, token in self.tokenizer.added_tokens_decoder.items() if token.special}
+        self.end_of_turn = int(self.tokenizer.convert_tokens_to_ids(self._template.end))
+        eos = self.tokenizer.eos_token_id
+        self.stop_ids: tuple[int, ...] = tuple(dict.fromkeys(i for i in (self.end_of_turn, eos) if i is not None))
+        self._opening = self.encode(self._template.opening)
+        self._piece = lru_cache(MAX_PIECES)(self._rendered)
 
-    def encode(self, text: str) -> list[int]:
-        """Token ids of a rendered text; nothing is added."""
-        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
-        return ids
+    def prompt(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> Prompt:
+        """A conversation up to where the assistant is to speak.
 
-    def prompt(self, messages: Sequence[Message], tools: Sequence[Any] = ()) -> Prompt:
-        """Ids of a conversation up to where the assistant is to speak."""
-        return Prompt(ids=self.encode(self._render(messages)))
+        If the template has no system role, the system text opens the first user message. Raises ChatError if the
+        template cannot render the messages or the tools.
+        """
+        return Prompt(ids=self._rendered(self._template.render(messages, tools)))
 
-    @property
-    def stop_ids(self) -> tuple[int, ...]:
-        return (self.eos_id,)
+    def follow_up(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> Prompt:
+        """What stands between a response, which ends with the end-of-turn token, and the next assistant turn: one or
+        several messages, and the head of that turn. Raises as `prompt` does."""
+        return Prompt(ids=self._piece(self._template.tail(messages, tools))[1:])
+
+    def assistant(self, message: Message, tools: Sequence[Tool] = ()) -> list[int]:
+        """An assistant message of a demonstration as response ids, as the template renders it.
+
+        Raises ChatError if the template cannot render tool calls, or drops the text beside them.
+        """
+        if message.get("tool_calls"):
+            return self._response(self._template.turn(message, tools))
+        return self.response_ids(self._template.text(message))
 
     def response_ids(self, text: str) -> list[int]:
-        return [*self.encode(text), self.eos_id]
+        """A text as the response that says it: its ids and the end of the turn."""
+        return self._response(f"{self._template.lead}{text}{self._template.trail}")
 
-    def follow_up(self, messages: Sequence[Message], tools: Sequence[Any] = ()) -> Prompt:
-        """Ids between a response, which ends with the eos token, and the next: the user message, and the head of the
-        next assistant turn."""
-        text = self._render([{"role": "user", "content": "."}, {"role": "assistant", "content": _MARK}, *messages])
-        tail = text.partition(_MARK)[2]
-        eos = self.tokenizer.eos_token
-        if not tail.startswith(eos):
-            raise ChatError(
-                f"the chat template does not end an assistant turn with the eos token {eos!r}, but with {tail[:20]!r}"
-            )
-        return Prompt(ids=self._piece(tail[len(eos) :]))
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a rendered text; nothing is added, and special tokens are taken as such."""
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
+        return ids
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of a response, without special tokens."""
         text: str = self.tokenizer.decode(list(ids), skip_special_tokens=True)
         return text
 
-    def _render(self, messages: Sequence[Message]) -> str:
-        text: str = self.tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
-        return text
+    def vocabulary(self) -> dict[str, int]:
+        """Tokens that a conversation can become. Special tokens that the template never writes are left out: Gemma 3's
+        text models have a token for images that lies beyond their embedding."""
+        written = f"{self.tokenizer.chat_template}{self.tokenizer.bos_token}"
+        ids = self.tokenizer.get_vocab().items()
+        return {t: i for t, i in ids if i not in self._special or i in self.stop_ids or t in written}
+
+    def _response(self, text: str) -> list[int]:
+        """Ids of what an assistant's turn holds. They are cut from a longer text, because SentencePiece tokenizers
+        encode a word that begins a text otherwise than the same word after the head of the turn."""
+        whole = self.encode(f"{self._template.opening}{text}{self._template.end}")
+        if whole[: len(self._opening)] == self._opening:
+            return whole[len(self._opening) :]
+        return [*self.encode(text), self.end_of_turn]  # the head's last characters merge with the text's first
+
+    def _rendered(self, text: str) -> list[int]:
+        """Ids of a rendering: what stands between guards is no special token."""
+        ids: list[int] = []
+        for i, piece in enumerate(text.split(GUARD)):
+            ids += self._spelled(piece) if i % 2 else self.encode(piece)
+        return ids
+
+    def _spelled(self, token: str) -> list[int]:
+        ids: list[int] = self.tokenizer.encode(token, add_special_tokens=False, split_special_tokens=True)
+        if self._special.isdisjoint(ids):
+            return ids
+        # A special token that also is a piece of the vocabulary, as in Unigram models.
+        return [i for letter in token for i in self.tokenizer.encode(letter, add_special_tokens=False)]

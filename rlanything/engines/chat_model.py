@@ -9,7 +9,7 @@ from pathlib import Path
 from transformers.utils import logging
 
 from rlanything.config.schema import EngineConfig, ModelConfig
-from rlanything.engines import make_engine
+from rlanything.engines import check_model, start_engine
 from rlanything.engines.base import Engine, SamplingParams
 from rlanything.engines.chat import Chat
 from rlanything.engines.process import ProcessEngine
@@ -69,7 +69,8 @@ class ChatModel:
 def start_chat_model(model: ModelConfig, config: EngineConfig, seed: int, log_path: Path) -> ChatModel:
     """A model ready to be asked. Raises EngineError or ChatError naming what it lacks."""
     logging.disable_progress_bar()  # transformers' own, for loading and saving, many times a run
-    return ChatModel(make_engine(model, config, seed, log_path, prompt_encoder), Chat(model))
+    chat = check_model(model, config)
+    return ChatModel(start_engine(model, config, seed, log_path, prompt_encoder), chat)
 
 
 def prompt_encoder(model: ModelConfig) -> Callable[[Sequence[Message]], list[int]]:

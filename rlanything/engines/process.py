@@ -230,12 +230,12 @@ def _serve(
     import torch
     from tqdm import tqdm
 
-    from rlanything.engines import make_engine
+    from rlanything.engines import start_engine
 
     tqdm.set_lock(threading.RLock())  # its default lock is a named semaphore here, left in /dev/shm by a kill
     torch.set_num_threads(1)
     try:
-        engine = make_engine(model, config, seed, log_path)
+        engine = start_engine(model, config, seed, log_path)  # the parent has checked the model
         encode = encoder(model) if encoder else None
     except Exception as error:
         pipe.send(("returned", error))

@@ -4,12 +4,14 @@ import shutil
 import sys
 
 import pytest
-from transformers import AutoConfig, MistralConfig
+from transformers import AutoConfig, AutoTokenizer, MistralConfig
 
 from rlanything.config.schema import EngineConfig, ModelConfig
 from rlanything.engines import check_model, make_engine
 from rlanything.engines.base import EngineError
+from rlanything.engines.chat_model import start_chat_model
 from rlanything.engines.small.engine import _check_supported
+from rlanything.engines.template import ChatError
 
 
 def test_tensor_parallelism_must_divide_the_heads(world):
@@ -31,6 +33,44 @@ def test_tensor_parallelism_must_fit_the_key_value_heads(world, tmp_path):
     for size in (3, 6):
         with pytest.raises(EngineError, match=f"tensor_parallel_size={size} neither divides the 4 key-value heads"):
             check_model(ModelConfig(path=str(model)), EngineConfig(tensor_parallel_size=size))
+
+
+def test_tokens_without_an_embedding_are_named(world, tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(world.model, model)
+    size = AutoConfig.from_pretrained(model).vocab_size
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    # The template never writes it, as Gemma 3's text models have a token for images beyond their embedding.
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<image>"]}, replace_extra_special_tokens=False)
+    tokenizer.save_pretrained(model)
+    assert len(tokenizer) == size + 1
+    check_model(ModelConfig(path=str(model)), EngineConfig())
+    tokenizer.add_tokens(["<tool_call>"])
+    tokenizer.save_pretrained(model)
+    with pytest.raises(EngineError, match=f"ids up to {size + 1} .'<tool_call>'.*vocab_size={size} in config.json"):
+        check_model(ModelConfig(path=str(model)), EngineConfig())
+
+
+def test_a_chat_template_without_an_end_of_turn_is_found_before_anything_is_loaded(world, tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(world.model, model)
+    (model / "chat_template.jinja").write_text("{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}")
+    with pytest.raises(ChatError, match=f"model {model}: its chat template puts 'user: '"):
+        check_model(ModelConfig(path=str(model)), EngineConfig())
+
+
+def test_a_model_loads_its_tokenizer_once(world, tmp_path, monkeypatch):
+    loaded, load = [], AutoTokenizer.from_pretrained
+
+    def counted(path, **options):
+        loaded.append(path)
+        return load(path, **options)
+
+    monkeypatch.setattr(AutoTokenizer, "from_pretrained", counted)
+    config = EngineConfig(kind="transformers", dtype="float32", max_model_len=64, max_num_seqs=2, kv_cache_gb=0.01)
+    model = start_chat_model(ModelConfig(path=str(world.model)), config, 0, tmp_path / "engine.log")
+    model.engine.close()
+    assert loaded == [str(world.model)]
 
 
 def test_the_small_engine_refuses_a_window_below_its_context():

@@ -1,0 +1,216 @@
+"""A model's chat template as text: what it renders, and where an assistant's turn begins and ends in it.
+
+A template is a Jinja program that comes with the model, and each family has its own rules. Everything here is learned
+by rendering short conversations that contain a mark, and never by reading the program.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+from jinja2 import TemplateError
+
+from rlanything.errors import ClearError
+from rlanything.types import Message, Tool, assistant, system, tool, user
+
+ROLES = ("system", "user", "assistant", "tool")
+
+# A template trims, splits or quotes texts, but it keeps a word whole. An environment cannot guess these words, so that
+# no observation can contain them.
+_NONCE = secrets.token_hex(8)
+_ANSWER = f"answer{_NONCE}"  # stands for the text of an assistant message
+_MARK = f"mark{_NONCE}"  # stands for anything else that the rendering must show
+GUARD = f"guard{_NONCE}"  # stands before and after a special token that a message spells out
+
+_FAULTS = (TemplateError, TypeError, ValueError, LookupError, AttributeError)  # what a template raises
+_OPENING = user(".")
+_ID = "000000000"  # Mistral's templates ask for nine characters
+
+
+class ChatError(ClearError, ValueError):
+    """A tokenizer, a chat template or a message that cannot be used: the message says why and what to do."""
+
+
+def _call(name: str) -> dict[str, Any]:
+    return {"type": "function", "id": _ID, "function": {"name": name, "arguments": {}}}
+
+
+_PARAMETERS = {"type": "object", "properties": {"x": {"type": "string", "description": "."}}, "required": ["x"]}
+_TOOLS = [{"type": "function", "function": {"name": _MARK, "description": ".", "parameters": _PARAMETERS}}]
+_CALLED = [_OPENING, assistant("", [_call("f")])]
+_TRAINED = "use a model that was trained with tools, or write them as text into system and user messages"
+
+# What not every template renders: a conversation that shows it, the tools of that conversation, and the remedy.
+_NEEDS: dict[str, tuple[list[Message], list[Tool], str]] = {
+    "tools": ([_OPENING], _TOOLS, _TRAINED),
+    "tool calls": ([_OPENING, assistant("", [_call(_MARK)])], [], _TRAINED),
+    "tool messages": ([*_CALLED, tool(_MARK, name="f", tool_call_id=_ID)], [], _TRAINED),
+    "text beside tool calls": (
+        [_OPENING, assistant(_MARK, [_call("f")])],
+        [],
+        "write the calls into the text, or leave the text out",
+    ),
+}
+
+
+class Template:
+    """The chat template of a tokenizer.
+
+    `opening` is a rendered user message with the head of the assistant's turn after it. In a rendering, `lead` stands
+    between such a head and the assistant's text (Mistral: a space), `trail` between the text and the end of the turn
+    (Llama 2: a space). `end` is the special token that ends the turn. `takes_system`: the template has a system role.
+
+    Raises ChatError if an assistant's turn does not end with one special token.
+    """
+
+    def __init__(self, tokenizer: Any, name: str) -> None:
+        self._tokenizer, self._name = tokenizer, name
+        special = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
+        ordered = sorted(special, key=len, reverse=True)  # the longest first, if one begins with another
+        self._spelled = re.compile("|".join(map(re.escape, ordered))) if ordered else None
+        self._lacks: dict[str, str] = {}
+        # Mistral's older templates move the system text into the last user message: prompts would not grow.
+        whole = self._shown([system(_MARK), _OPENING, assistant(_ANSWER), _OPENING])
+        self.takes_system = 0 <= whole.find(_MARK) < whole.find(_ANSWER)
+        self.opening = self.render([_OPENING])
+        before, _, after = self.render([_OPENING, assistant(_ANSWER), _OPENING]).partition(_ANSWER)
+        last = self.render([_OPENING, assistant(_ANSWER)], generate=False).partition(_ANSWER)[2]
+        rest = after.lstrip()
+        self.end = next((token for token in ordered if rest.startswith(token)), "")
+        # A token that is there only if a user message follows opens that message, as in GLM's templates.
+        if not (self.end and last.lstrip().startswith(self.end)):
+            raise ChatError(
+                f"model {name}: its chat template puts {after[:20]!r} after an assistant's text if a user message "
+                f"follows, and {last[:20]!r} at the end of a conversation, expected the same special token, which ends "
+                "the turn; correct chat_template.jinja, or mark the token as special in tokenizer_config.json"
+            )
+        self.lead = before.removeprefix(self.opening) if before.startswith(self.opening) else ""
+        self.trail = after[: len(after) - len(rest)]
+
+    def render(self, messages: Sequence[Message], tools: Sequence[Tool] = (), generate: bool = True) -> str:
+        """The text of a conversation; with `generate` up to where the assistant is to speak.
+
+        GUARD stands around every special token that a message other than the assistant's spells out. Raises ChatError
+        if the template lacks a role that is asked for, or with the template's own complaint.
+        """
+        self._check(messages, tools)
+        try:
+            return self._apply(self._prepared(messages), tools, generate)
+        except _FAULTS as error:
+            roles = ", ".join(str(m["role"]) for m in messages[-6:])
+            raise ChatError(
+                f"model {self._name}: its chat template cannot render a conversation that ends with {roles}: {error}"
+            ) from error
+
+    def tail(self, messages: Sequence[Message], tools: Sequence[Tool]) -> str:
+        """The text from the end of an assistant's turn, its token included, to where the assistant is to speak again,
+        with `messages` in between. Raises as `render` does."""
+        text = self.render([_OPENING, assistant(_ANSWER), *messages], tools).partition(_ANSWER)[2].lstrip()
+        if not text.startswith(self.end):
+            roles = ", ".join(str(m["role"]) for m in messages)
+            raise ChatError(
+                f"model {self._name}: before messages of {roles} its chat template ends an assistant's turn with "
+                f"{text[:20]!r}, expected {self.end!r} as before a user message; use another chat template"
+            )
+        return text
+
+    def turn(self, message: Message, tools: Sequence[Tool]) -> str:
+        """The text between head and end of the turn of an assistant message with tool calls. Raises as `render` does.
+
+        Results of the calls follow it: as the last message, Qwen3's template gives it an empty `<think>` block, which
+        the growing conversation has not.
+        """
+        head = self.render([_OPENING], tools)
+        calls = message["tool_calls"]
+        results = [tool(_MARK, name=call["function"]["name"], tool_call_id=call.get("id", _ID)) for call in calls]
+        text = self.render([_OPENING, message, *results], tools, generate=False).partition(_MARK)[0]
+        text, end, _ = text.rpartition(self.end)
+        if not end or not text.startswith(head):
+            raise ChatError(
+                f"model {self._name}: its chat template does not render tool calls between {self.opening[-20:]!r} and "
+                f"{self.end!r}, which open and end a turn of text; write the calls into the text of the message"
+            )
+        return text[len(head) :]
+
+    def _shown(self, messages: Sequence[Message]) -> str:
+        """The rendering of a conversation, empty if the template refuses it."""
+        try:
+            return self._apply(messages, (), generate=True)
+        except _FAULTS:
+            return ""
+
+    def _apply(self, messages: Sequence[Message], tools: Sequence[Tool], generate: bool) -> str:
+        text: str = self._tokenizer.apply_chat_template(
+            list(messages), tools=list(tools) or None, tokenize=False, add_generation_prompt=generate
+        )
+        return text
+
+    def _check(self, messages: Sequence[Message], tools: Sequence[Tool]) -> None:
+        """Raise ChatError if the template lacks what a conversation needs: many leave it out and say nothing."""
+        needs = {"tools"} if tools else set()
+        for message in messages:
+            if message["role"] not in ROLES:
+                raise ChatError(f"a message has the role {message['role']!r}, expected one of {', '.join(ROLES)}")
+            if message["role"] == "tool":
+                needs.add("tool messages")
+            if message.get("tool_calls"):
+                needs |= {"tool calls", "text beside tool calls"} if self.text(message) else {"tool calls"}
+        for need in sorted(needs):
+            if need not in self._lacks:
+                self._lacks[need] = self._probe(*_NEEDS[need][:2])
+            if why := self._lacks[need]:
+                raise ChatError(f"model {self._name}: its chat template renders no {need} ({why}); {_NEEDS[need][2]}")
+
+    def _probe(self, messages: Sequence[Message], tools: Sequence[Tool]) -> str:
+        """Why the rendering of these does not show the mark; empty if it does."""
+        try:
+            return "" if _MARK in self._apply(messages, tools, generate=True) else "it leaves them out"
+        except _FAULTS as error:
+            return str(error)
+
+    def _prepared(self, messages: Sequence[Message]) -> list[Message]:
+        """Messages as the template takes them: of text alone, guarded, the system text in a role that there is."""
+        prepared = [self._guarded({**m, "content": self.text(m)}) for m in messages]
+        if self.takes_system:
+            return prepared
+        if prepared and prepared[0]["role"] == "system":
+            first, *prepared = prepared
+            if not prepared or prepared[0]["role"] != "user":
+                raise ChatError(
+                    f"model {self._name}: its chat template has no system role, and no user message follows the system "
+                    "text that could take it; put the text into the first user message"
+                )
+            prepared[0] = {**prepared[0], "content": f"{first['content']}\n\n{prepared[0]['content']}"}
+        if any(m["role"] == "system" for m in prepared):
+            raise ChatError(
+                f"model {self._name}: its chat template has no system role, and a system message stands within the "
+                "conversation; put its text into a user message"
+            )
+        return prepared
+
+    def text(self, message: Message) -> str:
+        """The text of a message. A vision model's processor would take the parts as they are instead, and fill
+        `Prompt.images`."""
+        content = message.get("content") or ""
+        if isinstance(content, str):
+            return content
+        for part in content:
+            if part.get("type") == "image":
+                raise ChatError(
+                    f"model {self._name} reads no images, and a {message['role']} message has an image part: use a "
+                    "domain that describes in text what there is to see"
+                )
+            if part.get("type") != "text":
+                raise ChatError(f"a {message['role']} message has a part {part!r}, expected type text or image")
+        return "".join(part["text"] for part in content)
+
+    def _guarded(self, message: Message) -> Message:
+        if self._spelled is None or message["role"] == "assistant":
+            return message
+        return {
+            key: self._spelled.sub(rf"{GUARD}\g<0>{GUARD}", value) if isinstance(value, str) else value
+            for key, value in message.items()
+        }
