@@ -133,6 +133,16 @@ def test_plan_is_the_dry_run_of_a_training_or_of_an_evaluation(tmp_path):
 
 
 def test_play_takes_its_own_words():
-    result = run("-m", "rlanything", "play", "--help")
-    assert result.returncode == 0 and "--games" in result.stdout
-    assert run("-m", "rlanything", "play", "--games", "none").returncode == 2
+    words = ["config=examples/sums.yaml", "split=eval"]
+    played = subprocess.run(
+        [sys.executable, "-m", "rlanything", "play", *words, "task=eval/3"],
+        input="quit\n",
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=60,
+        check=False,
+    )
+    assert played.returncode == 0 and "eval/3: " in played.stdout and "Not solved after 0 turns" in played.stdout
+    lost = run("-m", "rlanything", "play", *words, "task=999")
+    assert lost.returncode == 1 and "task=999: split eval has no such task" in lost.stderr

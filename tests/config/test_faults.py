@@ -37,11 +37,11 @@ def test_every_fault_is_listed_with_where_it_was_set(tmp_path):
 
 
 def test_every_rule_that_is_broken_is_listed(tmp_path):
-    found = faults(tmp_path, "adaptation: {alpha_low: 0.9}\n", "rollout.top_p=0.9", "reward.num_evaluation=1")
+    found = faults(tmp_path, "adaptation: {alpha_low: 0.9}\n", "rollout.top_p=0.9", "reward.num_evaluation=0")
     assert [line.split(":")[0].split("=")[0] for line in found] == [
         "adaptation.alpha_low, alpha_high",
         "rollout.top_p",
-        "reward.num_evaluation",
+        "algorithm.step_weight",
     ]
 
 
