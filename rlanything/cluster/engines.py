@@ -116,7 +116,10 @@ class ReplicatedEngine:
             meeting = self._meet(tensors) if self._expected and not tensors.are_staged else None
             if meeting:
                 receiving = [
-                    replica.load_weights.remote(version, IncomingWeights(meeting, i * self.num_worker, self._expected))
+                    replica.load_weights.remote(
+                        version,
+                        IncomingWeights(meeting=meeting, first_worker=i * self.num_worker, expected=self._expected),
+                    )
                     for i, replica in enumerate(self.replicas)
                 ]
             staged = tensors.stage(meeting)

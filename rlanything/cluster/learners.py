@@ -181,8 +181,9 @@ class RemoteWeights:
     def meeting(self, num_worker: int, on_accelerators: bool) -> Meeting:
         """Where ranks and workers find each other."""
         if self.route.how == "ipc":
-            return IpcMeeting(uuid4().hex, self.route.senders, on_accelerators)
-        return BroadcastMeeting(*self.group.place(), 1 + num_worker, on_accelerators)
+            return IpcMeeting(name=uuid4().hex, senders=self.route.senders, on_accelerators=on_accelerators)
+        host, port = self.group.place()
+        return BroadcastMeeting(host=host, port=port, size=1 + num_worker, nccl=on_accelerators)
 
     def stage(self, meeting: Meeting | None = None) -> StagedWeights:
         """In the object store; on the way there, straight to those that the ranks meet."""

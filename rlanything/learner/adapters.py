@@ -1,4 +1,4 @@
-"""Low-rank adapters on a model that stays frozen (LoRA, arXiv 2106.09685): peft makes them."""
+"""Low-rank adapters on a frozen model (LoRA, arXiv 2106.09685), made by peft."""
 
 from __future__ import annotations
 
@@ -9,31 +9,33 @@ from typing import Any
 import torch
 from peft import LoraConfig, inject_adapter_in_model
 from peft.tuners.lora import LoraLayer
-from torch import Tensor, nn
+from peft.tuners.tuners_utils import cast_adapter_dtype
+from torch import nn
 
 from rlanything.weights.lora import LORA_A, LORA_B
 
-NAME = "default"  # peft's, of the only adapter
-BASE = ".base_layer"  # what peft adds to the name of a module that it wraps
+ADAPTER = "default"  # peft's name for a model's only adapter
+BASE_LAYER = ".base_layer"  # peft adds it to the name of each module that it wraps
 
 
 def add_adapters(lm: nn.Module, rank: int, alpha: float, seed: int) -> None:
-    """Wrap every linear layer but the head; only the adapters, in float32, are left to train. Same seed, same start."""
+    """Add trainable float32 adapters to every linear layer except the head, and freeze the model's own weights.
+
+    Equal seeds give equal adapters.
+    """
     config = LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear")  # type: ignore[arg-type]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        inject_adapter_in_model(config, lm, adapter_name=NAME)
-    for parameter in lm.parameters():
-        if parameter.requires_grad:
-            parameter.data = parameter.data.float()
+        inject_adapter_in_model(config, lm, adapter_name=ADAPTER)
+    cast_adapter_dtype(lm, ADAPTER)  # to float32
 
 
 @contextmanager
-def without_adapters(lm: nn.Module) -> Iterator[None]:
-    """Within the block the model is the frozen one."""
+def adapters_disabled(lm: nn.Module) -> Iterator[None]:
+    """Compute without the adapters inside the block, as the frozen model does."""
     layers = [module for module in lm.modules() if isinstance(module, LoraLayer)]
     for layer in layers:
-        layer._disable_adapters = True  # not enable_adapters(False): that would make them untrainable for DeepSpeed
+        layer._disable_adapters = True  # enable_adapters(False) would also clear requires_grad, which DeepSpeed needs
     try:
         yield
     finally:
@@ -41,18 +43,18 @@ def without_adapters(lm: nn.Module) -> Iterator[None]:
             layer._disable_adapters = False
 
 
-def adapters(lm: nn.Module) -> Iterator[tuple[str, nn.Parameter, float]]:
-    """(name as it travels, parameter, what it is to be multiplied by) of every one."""
+def adapter_parameters(lm: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """(name, parameter) of every adapter: MODULE.lora_A [rank, in] and MODULE.lora_B [out, rank]."""
     for name, module in lm.named_modules():
         if isinstance(module, LoraLayer):
-            down: Any = module.lora_A[NAME]
-            up: Any = module.lora_B[NAME]
-            yield name + LORA_A, down.weight, 1.0
-            yield name + LORA_B, up.weight, float(module.scaling[NAME])
+            a: Any = module.lora_A[ADAPTER]
+            b: Any = module.lora_B[ADAPTER]
+            yield name + LORA_A, a.weight
+            yield name + LORA_B, b.weight
 
 
-def frozen(lm: nn.Module) -> Iterator[tuple[str, Tensor]]:
+def frozen_parameters(lm: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     """(Hugging Face name, parameter) of the model's own weights."""
     for name, parameter in lm.named_parameters():
         if not parameter.requires_grad:
-            yield name.replace(BASE, ""), parameter
+            yield name.replace(BASE_LAYER, ""), parameter

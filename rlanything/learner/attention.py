@@ -1,7 +1,7 @@
 """Attention over packed token trees: a token sees its ancestors and itself.
 
-In depth-first order token q sees token k exactly where k <= q < ends[k]. A CPU has plain products under a dense mask, a
-GPU FlexAttention under the same mask by blocks.
+In depth-first order, token q sees token k if and only if k <= q < ends[k]. A CPU computes plain matrix products under a
+dense mask. A GPU runs FlexAttention under the same mask in blocks.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from rlanything.errors import LearnerError
 
-QUERY_CHUNK = 128  # queries per attention product: keys after the chunk's end are never touched
-FLEX_BLOCK = 128  # FlexAttention's block size, to which rows are padded on a GPU
+QUERY_CHUNK = 128  # queries per matrix product: the keys behind a chunk are skipped
+FLEX_BLOCK = 128  # FlexAttention's block size; rows are padded to a multiple of it on a GPU
 
 
 def tree_attention(
@@ -31,11 +31,13 @@ def tree_attention(
     s_aux: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Attention under an additive mask [B, 1, T, T] on a CPU; query [B, H, T, D], key and value [B, K, T, D].
+    """Attention on a CPU; returns the output [B, T, H, D].
 
-    Depth-first order makes the mask causal, so a chunk of queries needs the keys up to its end alone. Plain
-    products beat scaled_dot_product_attention's CPU kernel in training (about 1.5x the whole pass in bfloat16).
-    Raises LearnerError where the model caps its scores or has attention sinks.
+    query [B, H, T, D], key and value [B, K, T, D], additive mask [B, 1, T, T]. Depth-first order makes the mask causal,
+    so a chunk of queries needs only the keys up to its end. In training, plain products beat the CPU kernel of
+    scaled_dot_product_attention (about 1.5x for the whole pass in bfloat16).
+
+    Raises LearnerError if the model caps its scores or has attention sinks, which this function lacks.
     """
     if softcap is not None or s_aux is not None:
         raise LearnerError("the model caps its attention scores or has attention sinks, which cannot train on a CPU")
@@ -59,7 +61,7 @@ ALL_ATTENTION_FUNCTIONS.register("rlanything_tree", tree_attention)
 
 
 def tree_mask(ends: Tensor) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
-    """FlexAttention's mask_mod for packed trees of `ends` [B, T]: a token sees its ancestors and itself."""
+    """The mask of packed trees as FlexAttention's mask_mod(batch, head, query, key), from `ends` [B, T]."""
 
     def visible(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return (k <= q) & (q < ends[b, k])
@@ -68,31 +70,29 @@ def tree_mask(ends: Tensor) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor
 
 
 def dense_mask(ends: Tensor, dtype: torch.dtype) -> Tensor:
-    """The same mask, additive: [B, 1, T, T] of 0 and -inf for `ends` [B, T] on a CPU."""
+    """The same mask to add to scores on a CPU: [B, 1, T, T] of 0 and -inf, from `ends` [B, T]."""
     B, T = ends.shape
-    query = torch.arange(T)[None, :, None]
-    visible_BTT = (query >= torch.arange(T)) & (query < ends[:, None, :])
-    return torch.zeros(B, T, T, dtype=dtype).masked_fill_(~visible_BTT, float("-inf"))[:, None]
+    batch, token = torch.arange(B), torch.arange(T)
+    visible_B1TT = tree_mask(ends)(batch[:, None, None, None], torch.tensor(0), token[:, None], token)
+    return torch.zeros(B, 1, T, T, dtype=dtype).masked_fill_(~visible_B1TT, float("-inf"))
 
 
 def flex_mask(ends: Tensor) -> BlockMask:
-    """The same mask for FlexAttention; T must be a multiple of FLEX_BLOCK.
+    """The same mask for FlexAttention, from `ends` [B, T]; T must be a multiple of FLEX_BLOCK.
 
-    Which blocks are empty and which are full follows from the least and the greatest end among a block's keys. torch's
-    create_block_mask would look at all T x T pairs: gigabytes where T is 32k.
+    The least and the greatest end among a block's keys tell whether the block is empty or full. torch's
+    create_block_mask would evaluate all T x T pairs, which takes gigabytes at T = 32k.
     """
     starts = torch.arange(0, ends.shape[1], FLEX_BLOCK, device=ends.device)
     ends_by_block = ends.view(len(ends), 1, 1, -1, FLEX_BLOCK)
     query = starts[:, None]
     seen = (query >= starts) & (query < ends_by_block.amax(-1))
     full = (query > starts) & (query + FLEX_BLOCK <= ends_by_block.amin(-1))
-    partial, partial_order = _ordered(seen & ~full)
-    fulls, full_order = _ordered(full)
     return BlockMask.from_kv_blocks(
-        partial, partial_order, fulls, full_order, BLOCK_SIZE=FLEX_BLOCK, mask_mod=tree_mask(ends)
+        *_ordered(seen & ~full), *_ordered(full), BLOCK_SIZE=FLEX_BLOCK, mask_mod=tree_mask(ends)
     )
 
 
 def _ordered(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    """Of every row of [B, 1, N, N]: how many blocks are set, and the blocks' numbers, those that are set first."""
+    """How many blocks are set in each row of [B, 1, N, N], and the numbers of all blocks, the set ones first."""
     return blocks.sum(-1, dtype=torch.int32), blocks.int().argsort(stable=True, dim=-1, descending=True).int()

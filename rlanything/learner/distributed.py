@@ -19,13 +19,13 @@ from rlanything.config.schema import LearnerConfig
 
 
 def start_deepspeed(log_path: Path | None, timeout_s: float = 1800.0) -> ModuleType:
-    """Import and start DeepSpeed; the process's log of it goes to `log_path`, nowhere where None, from here on.
+    """Import and start DeepSpeed. From then on this process's DeepSpeed log goes to `log_path`, or nowhere if None.
 
-    One process needs no rendezvous: its group lives in an in-process store, so no port is opened. Where a launcher
-    has set WORLD_SIZE > 1, its RANK, LOCAL_RANK, MASTER_ADDR and MASTER_PORT are used. A rank waits `timeout_s` of the
-    first call for the others, in DeepSpeed's own groups too, which learners make later.
+    A single process needs no rendezvous: its group lives in an in-process store, so no port is opened. If a launcher
+    has set WORLD_SIZE > 1, its RANK, LOCAL_RANK, MASTER_ADDR and MASTER_PORT are used. The first call sets how many
+    seconds a rank waits for the others, also in the groups that DeepSpeed makes for each learner.
     """
-    # Before the import: DeepSpeed probes for accelerators and warns on stdout where it finds none.
+    # Set before the import, which otherwise probes for accelerators and warns on stdout if it finds none.
     os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
     os.environ.setdefault("LOCAL_RANK", "0")  # DeepSpeed refuses to start without it
     import deepspeed
@@ -37,10 +37,10 @@ def start_deepspeed(log_path: Path | None, timeout_s: float = 1800.0) -> ModuleT
     logger.addHandler(logging.FileHandler(log_path) if log_path else logging.NullHandler())
 
     if deepspeed.get_accelerator().device_name() == "cpu":
-        # The shared-memory all-reduce serves tensor-parallel inference on CPUs alone; building it takes a minute.
+        # Compiling this op takes a minute, and only tensor-parallel inference on CPUs uses its all-reduce.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     if not dist.is_initialized():
-        # A group that is made of another, as DeepSpeed does, does not inherit its timeout: it takes torch's default.
+        # New groups take torch's default timeout, not that of the group that they are made from.
         distributed_c10d.default_pg_timeout = distributed_c10d.default_pg_nccl_timeout = timedelta(seconds=timeout_s)
         if int(os.environ.get("WORLD_SIZE", "1")) == 1:
             dist.init_process_group(store=dist.HashStore(), rank=0, world_size=1)
@@ -51,7 +51,7 @@ def start_deepspeed(log_path: Path | None, timeout_s: float = 1800.0) -> ModuleT
 
 
 def engine_config(config: LearnerConfig) -> dict[str, Any]:
-    """DeepSpeed's configuration. Micro-batches vary in number, so the learner owns the accumulation boundary."""
+    """DeepSpeed's configuration. The number of micro-batches varies, so the learner decides when to step."""
     zero: dict[str, Any] = {"stage": config.zero_stage}
     if config.offload:
         zero["offload_optimizer"] = {"device": "cpu"}
@@ -59,28 +59,29 @@ def engine_config(config: LearnerConfig) -> dict[str, Any]:
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,
         "managed_gradient_accumulation": False,
-        # At stage 0 the optimizer clips, since only there is DeepSpeed's norm not reported.
+        # At stage 0 DeepSpeed does not report the norm that it clips, so the optimizer clips there (`make_optimizer`).
         "gradient_clipping": config.max_grad_norm if config.zero_stage else 0.0,
         "zero_optimization": zero,
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": False,
         "steps_per_print": 1 << 60,
-        "timers": {"throughput": {"enabled": False}},  # nobody reads it, and it waits for the device in every pass
+        "timers": {"throughput": {"enabled": False}},  # unused, and it waits for the device in every pass
     }
 
 
 @contextmanager
 def partitioned(config: LearnerConfig) -> Iterator[None]:
-    """With ZeRO-3, models that transformers loads within the block are in parts from the start: each tensor is shared
-    out over the ranks as it comes, and only rank 0 reads the files. Nothing changes for other stages."""
+    """Under ZeRO-3, partition models over the ranks while transformers loads them inside the block.
+
+    Only rank 0 reads the files, and no rank ever holds a whole model. Other stages load as usual.
+    """
     if config.zero_stage != 3:
         yield
         return
     from transformers.integrations.deepspeed import HfDeepSpeedConfig, unset_hf_deepspeed_config
 
-    kept = HfDeepSpeedConfig(engine_config(config))  # transformers holds it weakly
+    setting = HfDeepSpeedConfig(engine_config(config))  # noqa: F841 - transformers keeps only a weak reference to it
     try:
         yield
     finally:
         unset_hf_deepspeed_config()
-        del kept

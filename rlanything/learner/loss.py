@@ -1,8 +1,8 @@
-"""The policy-gradient objective as one pure function of log-probabilities: no model, no distribution, no state.
+"""The policy-gradient objective as a pure function of log-probabilities.
 
-All tensors have shape [E], one value per trained token, and belong to the behaviour distribution, i.e. to
-softmax(logits / temperature). A micro-batch contributes its share of the weighted mean over the whole minibatch
-(`total_weight` is the minibatch's), so losses and metrics of micro-batches are added, never averaged.
+All tensors have shape [E], one value per trained token, and log-probabilities are of softmax(logits / temperature), the
+distribution that was sampled from. A micro-batch contributes its share of the weighted mean over the whole minibatch
+(`total_weight` is the minibatch's), so the losses and metrics of micro-batches are added, never averaged.
 """
 
 from __future__ import annotations
@@ -15,31 +15,32 @@ from torch import Tensor
 from rlanything.config.schema import LearnerConfig
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TokenBatch:
-    """What the loss knows of each trained token.
-
-    `old` are the log-probabilities that the surrogate's ratio is taken against, `engine` those of the sampler,
-    `reference` those of the KL's reference, None where its weight is 0. `before` are the learner's own with the
-    weights that sampled, None where no pass gave them: they measure how far learner and engine differ.
-    """
+    """What the loss needs to know about each trained token, besides its new log-probability."""
 
     weights: Tensor
+    """loss weights"""
     advantages: Tensor
     old: Tensor
+    """log-probabilities in the denominator of the surrogate's ratio"""
     engine: Tensor
+    """log-probabilities that the engine gave when it sampled"""
     reference: Tensor | None = None
-    before: Tensor | None = None
+    """log-probabilities under the KL term's reference; None: no KL term"""
+    sampling: Tensor | None = None
+    """the learner's own log-probabilities under the weights that sampled, which show how far learner and engine differ;
+    None if no pass has computed them"""
 
 
 def policy_loss(
     new: Tensor, entropy: Tensor, batch: TokenBatch, total_weight: float, config: LearnerConfig
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Clipped surrogate x truncated importance weight + beta * k3 KL - bonus * entropy, as a weighted mean.
+    """Weighted mean of -importance weight x clipped surrogate + beta x k3 KL - bonus x entropy; returns loss, metrics.
 
-    Surrogate: Schulman et al. 2017 with separate epsilons (DAPO). Importance weight: min(pi_old / pi_engine, cap),
-    for the learner and the engine round differently (Yao et al. 2025). k3: Schulman's "Approximating KL divergence",
-    d = log ref - log new; exp(d) - 1 - d.
+    - Surrogate: PPO (Schulman et al. 2017) with separate epsilons below and above (DAPO).
+    - Importance weight: min(pi_old / pi_engine, cap), because learner and engine round differently (Yao et al. 2025).
+    - k3: exp(d) - 1 - d with d = log ref - log new (Schulman, "Approximating KL divergence").
     """
     ratio = torch.exp(new - batch.old)
     clipped = ratio.clamp(1 - config.clip_low, 1 + config.clip_high)
@@ -70,8 +71,8 @@ def policy_loss(
             "importance_weight": mean(importance),
             "importance_truncated": mean((importance < uncapped).float()),
         }
-        if batch.before is not None:
-            mismatch = batch.before - batch.engine
+        if batch.sampling is not None:
+            mismatch = batch.sampling - batch.engine
             metrics |= {"mismatch_kl": mean(_k3(mismatch)), "logprob_abs_diff": mean(mismatch.abs())}
     return loss, {name: value.detach() for name, value in metrics.items()}
 
@@ -79,11 +80,11 @@ def policy_loss(
 def supervised_loss(
     new: Tensor, entropy: Tensor, weights: Tensor, total_weight: float
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Cross-entropy: the weighted mean of -log p(target)."""
+    """Cross-entropy, the weighted mean of -log p(target); returns loss and metrics."""
     loss = -(weights * new).sum() / total_weight
     return loss, {"loss": loss.detach(), "entropy": (weights * entropy).sum().detach() / total_weight}
 
 
 def _k3(log_ratio: Tensor) -> Tensor:
-    """Estimates KL(q || p) >= 0 from log(p / q) at samples of q."""
+    """An estimate of KL(q || p) >= 0 from log(p / q) at samples of q."""
     return torch.exp(log_ratio) - 1 - log_ratio

@@ -1,7 +1,8 @@
-"""A Hugging Face causal LM over packed token trees: log-probabilities where the loss needs them, and only there.
+"""A Hugging Face causal language model over packed token trees. It computes log-probabilities only where needed.
 
-The language model itself is the library's; this file gives it the tree mask and replaces the head's [B, T, V]
-logits by chunks over the trained tokens. Simplification: full attention only, a sliding-window model is refused.
+The model itself is transformers'. This file gives it the tree mask, and replaces the head's logits [B, T, V] by chunks
+over the trained tokens. Simplification: it refuses models that have anything but full attention, such as sliding
+windows.
 """
 
 from __future__ import annotations
@@ -14,34 +15,40 @@ from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from rlanything.config.schema import ModelConfig
+from rlanything.config.schema import LearnerConfig, ModelConfig
 from rlanything.errors import LearnerError
 from rlanything.learner.attention import dense_mask, flex_mask
+from rlanything.learner.distributed import partitioned
 from rlanything.learner.packing import MicroBatch
 
-HEAD_CHUNK_ELEMENTS = 1 << 23  # logits alive at once: 32 MiB in float32
-GPU_CHUNKS = 16  # times as many on a GPU, which small products leave idle
-COMPILES = 64  # of FlexAttention, or of a layer: each model, shape and kind of pass has its own
-SCALINGS = ("logits_scaling", "logit_scale", "final_logit_softcapping")  # of logits, which `_head` does not apply
+HEAD_CHUNK_ELEMENTS = 1 << 23  # logits held at once: 32 MiB in float32
+GPU_CHUNKS = 16  # factor of HEAD_CHUNK_ELEMENTS on a GPU, which small products would leave idle
+RECOMPILE_LIMIT = 64  # compiled variants of FlexAttention or of a layer: one per model, shape and kind of pass
+LOGIT_SCALINGS = ("logits_scaling", "logit_scale", "final_logit_softcapping")  # config keys that the head below ignores
 
 
-def _check_trainable(config: Any, path: str) -> None:
+def check_trainable(config: Any, path: str) -> None:
+    """Raise LearnerError if a model's transformers config asks for something that `TreeModel` does not compute."""
     kinds = sorted(set(getattr(config, "layer_types", None) or ()) - {"full_attention"})
     if kinds:
-        raise LearnerError(f"model {path}: layers of kind {', '.join(kinds)}; only full_attention can train")
+        raise LearnerError(f"model {path}: found layers of kind {', '.join(kinds)}, but only full_attention can train")
     window = getattr(config, "sliding_window", None)
     if window and not getattr(config, "layer_types", None) and window < config.max_position_embeddings:
-        raise LearnerError(f"model {path}: all its layers have sliding_window={window}; only full_attention can train")
-    if found := [name for name in SCALINGS if getattr(config, name, None) not in (None, 1)]:
-        raise LearnerError(f"model {path}: its config sets {', '.join(found)}, which training does not apply")
+        raise LearnerError(
+            f"model {path}: found sliding_window={window} in all layers, but only full_attention can train"
+        )
+    if scalings := [name for name in LOGIT_SCALINGS if getattr(config, name, None) not in (None, 1)]:
+        raise LearnerError(f"model {path}: its config sets {', '.join(scalings)}, which the learner does not apply")
 
 
 class TreeModel(nn.Module):
-    """`model(batch, temperature)` gives log-probabilities and entropies [E] of the batch's entries, in float32.
+    """`model(batch, temperature)` returns log-probabilities and entropies [E] of the batch's entries, in float32.
 
-    The weights are float32, or of `dtype` where they are `frozen` (for adapters); `dtype` is that of the forward pass
-    (autocast). The dropout of a model's config is switched off, for the engine that sampled has none. `partitioned`:
-    by ZeRO-3, which gathers a module's weights when it is called.
+    `dtype` is the precision of the forward pass (by autocast). The weights are float32, or `dtype` if they are `frozen`
+    under adapters. `in_parts` says that ZeRO-3 partitions them and gathers a module's weights when it is called.
+    Dropout is off whatever the model's config says, because the engine that sampled had none.
+
+    Raises LearnerError if the model cannot be trained.
     """
 
     def __init__(
@@ -51,11 +58,11 @@ class TreeModel(nn.Module):
         device: torch.device,
         entropy_gradient: bool,
         frozen: bool = False,
-        partitioned: bool = False,
+        in_parts: bool = False,
     ) -> None:
         super().__init__()
-        # Beyond torch's limit what is compiled runs uncompiled: FlexAttention then holds the scores of all pairs.
-        torch._dynamo.config.recompile_limit = COMPILES
+        # Beyond this limit torch runs code uncompiled, and FlexAttention then stores the scores of all pairs.
+        torch._dynamo.config.recompile_limit = RECOMPILE_LIMIT
         self.lm = AutoModelForCausalLM.from_pretrained(
             config.path,
             dtype=dtype if frozen else torch.float32,
@@ -63,34 +70,40 @@ class TreeModel(nn.Module):
             attention_dropout=0.0,
             attn_implementation="flex_attention" if device.type == "cuda" else "rlanything_tree",
         )
-        _check_trainable(self.lm.config, config.path)
+        check_trainable(self.lm.config, config.path)
         self.dtype, self.device, self.entropy_gradient = dtype, device, entropy_gradient
-        # Autocast keeps what it has cast until the pass ends: all of the model, where a rank should hold a part.
-        self.keeps_casts = not partitioned
-        # The head is called once a pass, however many chunks a rank's entries make: ranks gather it equally often.
-        self.lm.lm_head.forward = self._entries
+        # Autocast's cache would keep a whole copy of the weights in `dtype`, which ZeRO-3 is meant to avoid.
+        self.autocast_cache = not in_parts
+        # ZeRO-3 gathers the head whenever it is called. One call a pass, instead of one a chunk, makes ranks gather it
+        # equally often, although they have unequal numbers of entries.
+        self.lm.lm_head.forward = self._score
 
     def compile_layers(self) -> None:
-        """Have torch.compile make each layer's passes over memory few, when it is first called. Raises LearnerError
-        where the model's layers are not of the library's kind."""
+        """Let torch.compile fuse each layer's operations when it is first called.
+
+        Raises LearnerError if the model has no layers of transformers' own class.
+        """
         layers = [module for module in self.lm.modules() if isinstance(module, GradientCheckpointingLayer)]
         if not layers:
             raise LearnerError(
-                f"compile=true: no layer of {type(self.lm).__name__} can be told from its parts; set false"
+                f"compile: found true, but {type(self.lm).__name__} has no layers that transformers marks as such; "
+                "set it to false"
             )
         for layer in layers:
             layer.compile()
 
     @property
     def pairs_per_token(self) -> float:
-        """How many pairs of a dense attention cost as much as one token in the rest of the model."""
+        """How many query-key pairs cost as much as one token does outside attention; infinite on a GPU.
+
+        Counted in multiply-adds a layer: four projections and a gated MLP for a token, a score and a weighted value for
+        a pair. A pair counts twice, because the softmax is bound by memory.
+        """
         if self.device.type == "cuda":
             return float("inf")
         c = self.lm.config
         head_dim = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
         width = c.num_attention_heads * head_dim
-        # Multiply-adds a layer: four projections and a gated MLP, against a score and a mix per pair. A pair costs
-        # about twice its arithmetic, for the softmax is bound by memory.
         token = 2 * c.hidden_size * (width + c.num_key_value_heads * head_dim) + 3 * c.hidden_size * c.intermediate_size
         return token / (2 * 2 * width)
 
@@ -101,26 +114,27 @@ class TreeModel(nn.Module):
             for a in (batch.ids, batch.positions, batch.ends, batch.entries.nodes, batch.entries.targets)
         )
         enabled = self.dtype != torch.float32
-        with torch.autocast(self.device.type, self.dtype, enabled=enabled, cache_enabled=self.keeps_casts):
+        with torch.autocast(self.device.type, self.dtype, enabled=enabled, cache_enabled=self.autocast_cache):
+            mask: Any = flex_mask(ends) if self.device.type == "cuda" else dense_mask(ends, self.dtype)
             hidden = self.lm.base_model(
-                ids, attention_mask=self._mask(ends), position_ids=positions, use_cache=False
+                ids, attention_mask=mask, position_ids=positions, use_cache=False
             ).last_hidden_state
             logprobs, entropy = self.lm.lm_head(hidden.flatten(0, 1)[nodes], targets, temperature)
         return logprobs, entropy
 
-    def _entries(self, hidden: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-        """The head's forward pass: log-probabilities and entropies in the place of logits."""
+    def _score(self, hidden: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+        """The head's forward pass in chunks: hidden [E, D], targets [E] -> log-probabilities [E], entropies [E]."""
         elements = HEAD_CHUNK_ELEMENTS * (GPU_CHUNKS if self.device.type == "cuda" else 1)
         chunk = max(1, elements // self.lm.config.vocab_size)
         if len(hidden) <= chunk:
-            return self._head(hidden, targets, temperature)
+            return self._score_chunk(hidden, targets, temperature)
         parts = [
-            checkpoint(self._head, h, t, temperature, use_reentrant=False, preserve_rng_state=False)
+            checkpoint(self._score_chunk, h, t, temperature, use_reentrant=False, preserve_rng_state=False)
             for h, t in zip(hidden.split(chunk), targets.split(chunk), strict=True)
         ]
         return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
 
-    def _head(self, hidden: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    def _score_chunk(self, hidden: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
         head = self.lm.lm_head
         logits = nn.functional.linear(hidden, head.weight, head.bias)
         logp = (logits.float() / temperature).log_softmax(-1)
@@ -129,5 +143,21 @@ class TreeModel(nn.Module):
             entropy = -(logp.exp() * logp).sum(-1)
         return logprobs, entropy
 
-    def _mask(self, ends: Tensor) -> Any:
-        return flex_mask(ends) if self.device.type == "cuda" else dense_mask(ends, self.dtype)
+
+def initial_model(model: ModelConfig, config: LearnerConfig, dtype: torch.dtype, device: torch.device) -> nn.Module:
+    """A frozen copy of the initial model for the KL term (`kl_reference: initial`), called like `TreeModel`.
+
+    Its weights are float32 like the trained model's, so that the KL before the first update is exactly 0. Under ZeRO-3
+    they are partitioned over the ranks too, because a rank may lack memory for all of them.
+    """
+    import deepspeed  # after `start_deepspeed` has chosen the accelerator
+
+    in_parts = config.zero_stage == 3
+    with partitioned(config):
+        reference = TreeModel(model, dtype, device, entropy_gradient=False, in_parts=in_parts).to(device)
+    reference.requires_grad_(False)
+    if not in_parts:
+        return reference
+    zero = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}}
+    engine: nn.Module = deepspeed.initialize(model=reference, config=zero, dist_init_required=False)[0]
+    return engine

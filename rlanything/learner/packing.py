@@ -1,73 +1,84 @@
-"""Samples that start alike become one token tree: each shared token is computed once. Pure numpy.
+"""Merges samples that start alike into token trees, so that a shared token is computed once. Pure numpy.
 
-A tree's tokens lie in depth-first order, so the descendants of node j are the contiguous range (j, ends[j]) and
-node i attends to node j exactly where j <= i < ends[j]. That one array gives the dense mask on a CPU and the
-FlexAttention mask on a GPU. What is trained is kept apart from the tokens, as entries (predictor node, target id):
-identical samples share their nodes and still count twice. A tree never spans two keys, so what different keys have
-in common (a system prompt) is computed once per key.
+A tree's tokens are in depth-first order: the descendants of node j are the range (j, ends[j]), and node i attends to
+node j if and only if j <= i < ends[j]. This one array gives the dense mask on a CPU and the FlexAttention mask on a
+GPU. The trained tokens are listed separately, as entries (node that predicts, target id), so identical samples share
+their nodes and still count twice. A tree holds samples of one key; a prefix that several keys share (a system prompt)
+is computed once a key.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from rlanything.types import Sample
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Entries:
-    """What the loss sums over: arrays of shape [E].
-
-    `nodes` index the token whose logits predict `targets`; the rest is the Sample's value at the target.
-    """
+    """The trained tokens (targets), as arrays of shape [E]."""
 
     nodes: np.ndarray
+    """index of the node whose logits predict the target (int64)"""
     targets: np.ndarray
+    """token id of the target (int64)"""
     weights: np.ndarray
+    """the `Sample`'s values at the target (float32), here and below"""
     advantages: np.ndarray
     logprobs: np.ndarray
 
+    @classmethod
+    def concatenate(cls, parts: Sequence[Entries]) -> Entries:
+        """All entries of `parts`, in order."""
+        return cls(**{f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(cls)})
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, kw_only=True)
 class Tree:
-    """Merged samples: arrays of shape [N] in depth-first order; `parents` is -1 at a root, `ends` is exclusive."""
+    """Merged samples: arrays of shape [N] in depth-first order."""
 
     ids: np.ndarray
     positions: np.ndarray
-    parents: np.ndarray
+    """depth of each node: the token's position in its samples"""
     ends: np.ndarray
+    """index behind each node's last descendant"""
     entries: Entries
     sample_tokens: int
+    """tokens of all merged samples"""
 
     @property
     def size(self) -> int:
-        """Tokens of the tree."""
+        """Number of nodes N."""
         return len(self.ids)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MicroBatch:
-    """One forward pass: `ids`, `positions`, `ends` of shape [B, T]; `entries.nodes` index the flattened [B * T].
+    """One forward pass over rows of trees: arrays of shape [B, T].
 
-    Padding is id 0 and ends at itself, hence attends to itself alone: no row of the mask is empty.
+    Padding has id 0 and attends only to itself, because softmax over an empty row of the mask would be nan.
     """
 
     ids: np.ndarray
     positions: np.ndarray
     ends: np.ndarray
     entries: Entries
+    """`nodes` index the flattened [B * T]"""
     tree_tokens: int
+    """tokens computed, without padding"""
     sample_tokens: int
+    """tokens of all merged samples"""
 
 
 def split_minibatches(samples: Sequence[Sample], num: int, rng: np.random.Generator) -> list[list[Sample]]:
-    """At most `num` minibatches of about equal tokens, in random order; samples of one key stay together.
+    """Split samples into `num` minibatches of about equal tokens, in random order.
 
-    A sample without a key stands alone. Fewer keys than `num` make fewer minibatches, never an empty one.
+    Samples with the same key stay together; a sample without a key stands alone. If there are fewer keys than `num`
+    there are fewer minibatches, so none is empty.
     """
     groups: dict[object, list[Sample]] = defaultdict(list)
     for index, sample in enumerate(samples):
@@ -85,18 +96,20 @@ def split_minibatches(samples: Sequence[Sample], num: int, rng: np.random.Genera
 
 
 def build_trees(samples: Sequence[Sample], max_tokens: int, pairs_per_token: float = np.inf) -> list[Tree]:
-    """Merge samples into trees of at most `max_tokens` tokens (more only where one sample alone is longer).
+    """Merge samples into trees of at most `max_tokens` tokens; a longer sample is a tree of its own.
 
-    `pairs_per_token` is how many attention pairs cost as much as one token elsewhere in the model: a sample that
-    shares so little that its masked pairs would cost more than the shared tokens save starts a tree of its own.
-    Infinite where the attention skips masked blocks. Raises ValueError where a first token has a loss weight.
+    `pairs_per_token` is the number of attention pairs that cost as much as one token outside attention. A sample starts
+    a new tree if its masked pairs with the current tree would cost more than its shared tokens save. Infinity means
+    that attention skips masked blocks. Samples without any loss weight are left out.
+
+    Raises ValueError if a sample's first token has a loss weight.
     """
     groups: dict[str, list[tuple[bytes, Sample]]] = defaultdict(list)
     for sample in samples:
         if sample.weights[:1].any():
-            raise ValueError(f"Sample {sample.key!r}: its first token has a loss weight but nothing predicts it")
+            raise ValueError(f"sample {sample.key!r}: its first token has a loss weight, but nothing predicts it")
         if sample.weights.any():
-            # Big-endian bytes sort as the token ids do.
+            # Big-endian bytes sort like the token ids.
             groups[sample.key].append((sample.ids.astype(">u4").tobytes(), sample))
     trees = []
     for group in groups.values():
@@ -120,14 +133,13 @@ def build_trees(samples: Sequence[Sample], max_tokens: int, pairs_per_token: flo
 
 
 def pack(trees: Sequence[Tree], max_tokens: int, row_tokens: int = 0, multiple: int = 1) -> list[MicroBatch]:
-    """Lay trees into micro-batches of [B, T] with B * T <= `max_tokens` (more only for one larger tree).
+    """Lay trees into micro-batches [B, T] with B * T <= `max_tokens`; a larger tree is a micro-batch of its own.
 
-    First fit by decreasing size, so rows of one micro-batch have similar lengths, and small trees fill what any row has
-    left. Rows are at least `row_tokens` long where trees are to be laid end to end rather than side by side; T is a
-    multiple of `multiple`.
+    First fit by decreasing size: rows of one micro-batch have similar lengths, and small trees fill the gaps in earlier
+    rows. Rows have room for at least `row_tokens`, for several trees in a row; T is a multiple of `multiple`.
     """
     batches: list[list[list[Tree]]] = [[]]
-    rows: list[list[Tree]] = []  # of all batches
+    rows: list[list[Tree]] = []  # the rows of all batches
     free: list[int] = []
     length = num_rows = 0
     for tree in sorted(trees, key=lambda tree: -tree.size):
@@ -146,84 +158,89 @@ def pack(trees: Sequence[Tree], max_tokens: int, row_tokens: int = 0, multiple: 
     return [_lay(batch, multiple) for batch in batches[1:]]
 
 
+def rank_share(batches: list[MicroBatch], rank: int, world: int) -> list[MicroBatch]:
+    """The micro-batches of one of `world` ranks. ZeRO's collectives need as many on every rank: a rank that would have
+    one fewer gets a copy of the first one with zero loss weights."""
+    mine = batches[rank::world]
+    if len(mine) < -(-len(batches) // world):
+        entries = replace(batches[0].entries, weights=np.zeros_like(batches[0].entries.weights))
+        mine.append(replace(batches[0], entries=entries, tree_tokens=0, sample_tokens=0))
+    return mine
+
+
+def token_counts(batches: Sequence[MicroBatch]) -> dict[str, float]:
+    """Metrics of what was computed."""
+    return {
+        "entries": float(sum(len(b.entries.nodes) for b in batches)),
+        "tree_tokens": float(sum(b.tree_tokens for b in batches)),
+        "sample_tokens": float(sum(b.sample_tokens for b in batches)),
+        "padded_tokens": float(sum(b.ids.size for b in batches)),
+        "packing_ratio": packing_ratio(batches),
+    }
+
+
 def packing_ratio(batches: Sequence[MicroBatch]) -> float:
-    """Tokens of the samples over tokens computed for them (padding left out); nan without any."""
+    """Tokens of the samples / tokens computed for them without padding; nan if there are none."""
     tree_tokens = sum(b.tree_tokens for b in batches)
     return sum(b.sample_tokens for b in batches) / tree_tokens if tree_tokens else float("nan")
 
 
 def _common_prefix(a: np.ndarray, b: np.ndarray) -> int:
     n = min(len(a), len(b))
-    differs = a[:n] != b[:n]
-    first = int(differs.argmax()) if n else 0
-    return first if n and differs[first] else n
+    differs = np.flatnonzero(a[:n] != b[:n])
+    return int(differs[0]) if len(differs) else n
 
 
 def _merge(members: Sequence[Sample], shared: Sequence[int]) -> Tree:
-    """One tree of samples in lexicographic order; `shared[i]` tokens of member i are those of member i - 1."""
+    """One tree from samples in lexicographic order. Member i shares its first `shared[i]` tokens with member i - 1."""
     size = sum(len(s.ids) for s in members) - sum(shared)
     ids = np.empty(size, dtype=np.int64)
     positions = np.empty(size, dtype=np.int64)
-    parents = np.empty(size, dtype=np.int64)
     ends = np.full(size, size, dtype=np.int64)
-    path = np.empty(0, dtype=np.int64)  # node of each token of the current member
-    nodes, used = 0, []
+    path = np.empty(0, dtype=np.int64)  # the node of each token of the current member
     entries = []
+    nodes = 0
     for sample, prefix in zip(members, shared, strict=True):
         ends[path[prefix:]] = nodes
-        grown = nodes + len(sample.ids) - prefix
-        ids[nodes:grown] = sample.ids[prefix:]
-        positions[nodes:grown] = np.arange(prefix, len(sample.ids))
-        parents[nodes:grown] = np.arange(nodes - 1, grown - 1)
-        if grown > nodes:
-            parents[nodes] = path[prefix - 1] if prefix else -1
-        path = np.concatenate([path[:prefix], np.arange(nodes, grown)])
-        nodes = grown
+        first, nodes = nodes, nodes + len(sample.ids) - prefix
+        ids[first:nodes] = sample.ids[prefix:]
+        positions[first:nodes] = np.arange(prefix, len(sample.ids))
+        path = np.concatenate([path[:prefix], np.arange(first, nodes)])
         trained = np.flatnonzero(sample.weights)
-        used.append(trained)
-        entries.append(path[trained - 1])
+        part = Entries(
+            nodes=path[trained - 1],
+            targets=sample.ids[trained].astype(np.int64),
+            weights=sample.weights[trained].astype(np.float32),
+            advantages=sample.advantages[trained].astype(np.float32),
+            logprobs=sample.logprobs[trained].astype(np.float32),
+        )
+        entries.append(part)
+    sample_tokens = sum(len(s.ids) for s in members)
     return Tree(
-        ids=ids,
-        positions=positions,
-        parents=parents,
-        ends=ends,
-        entries=Entries(
-            nodes=np.concatenate(entries),
-            targets=np.concatenate([s.ids[t] for s, t in zip(members, used, strict=True)]).astype(np.int64),
-            weights=np.concatenate([s.weights[t] for s, t in zip(members, used, strict=True)]).astype(np.float32),
-            advantages=np.concatenate([s.advantages[t] for s, t in zip(members, used, strict=True)]).astype(np.float32),
-            logprobs=np.concatenate([s.logprobs[t] for s, t in zip(members, used, strict=True)]).astype(np.float32),
-        ),
-        sample_tokens=sum(len(s.ids) for s in members),
+        ids=ids, positions=positions, ends=ends, entries=Entries.concatenate(entries), sample_tokens=sample_tokens
     )
 
 
 def _lay(rows: Sequence[Sequence[Tree]], multiple: int) -> MicroBatch:
+    """One micro-batch with each row's trees end to end."""
     longest = max(sum(tree.size for tree in row) for row in rows)
     length = -(-longest // multiple) * multiple
     ids = np.zeros((len(rows), length), dtype=np.int64)
     positions = np.zeros_like(ids)
     ends = np.tile(np.arange(1, length + 1), (len(rows), 1))
-    nodes = []
+    entries = []
     for r, row in enumerate(rows):
         start = 0
         for tree in row:
             span = slice(start, start + tree.size)
             ids[r, span], positions[r, span], ends[r, span] = tree.ids, tree.positions, tree.ends + start
-            nodes.append(tree.entries.nodes + r * length + start)
+            entries.append(replace(tree.entries, nodes=tree.entries.nodes + r * length + start))
             start += tree.size
-    entries = [tree.entries for row in rows for tree in row]
     return MicroBatch(
         ids=ids,
         positions=positions,
         ends=ends,
-        entries=Entries(
-            nodes=np.concatenate(nodes),
-            targets=np.concatenate([e.targets for e in entries]),
-            weights=np.concatenate([e.weights for e in entries]),
-            advantages=np.concatenate([e.advantages for e in entries]),
-            logprobs=np.concatenate([e.logprobs for e in entries]),
-        ),
+        entries=Entries.concatenate(entries),
         tree_tokens=sum(tree.size for row in rows for tree in row),
         sample_tokens=sum(tree.sample_tokens for row in rows for tree in row),
     )

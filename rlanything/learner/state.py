@@ -1,88 +1,115 @@
-"""A learner's weights and optimizer moments on disk: every rank writes the pieces that it holds, and reads whichever
-overlap those that it needs, so that a checkpoint loads at any number of ranks and any ZeRO stage.
+"""A learner's float32 weights and AdamW moments: on disk, and on the host while an engine has the accelerator.
 
-A piece is a run of elements of one flattened tensor; its key in a .safetensors file is NAME/KIND/START. Nothing in the
-files is code, as a pickle would be. DeepSpeed's own checkpoints load at the number of ranks that wrote them, and at
-another only after a conversion.
+Every rank writes the shards that it holds, and reads whichever shards overlap those that it needs. A checkpoint
+therefore loads at any number of ranks and any ZeRO stage, where DeepSpeed's own needs a conversion first. A shard is a
+contiguous run of elements of one flattened tensor; its key in a .safetensors file is NAME/KIND/START. The files hold no
+code, unlike pickles.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from rlanything.config.schema import LearnerConfig
 from rlanything.weights.checksum import checksum
 
-KINDS = ("weight", "exp_avg", "exp_avg_sq")  # float32 weights and AdamW's two moments
-CHECKSUM = "checksum"  # of a file's pieces, in its header
-FILE_BYTES = 1 << 31  # of a file: what is copied to the host at once
+MOMENTS = ("exp_avg", "exp_avg_sq")  # AdamW's names; the third kind of shard is "weight"
+CHECKSUM = "checksum"  # key in a file's header: the checksum of its shards
+FILE_BYTES = 1 << 31  # size from which a file is written, which bounds what is copied to the host at once
 
 
 class ShardedState:
-    """The float32 weights and moments of a DeepSpeed engine's model, as this rank holds them."""
+    """The weights and moments of a DeepSpeed engine's model, as this rank holds them."""
 
-    def __init__(self, engine: Any, model: nn.Module, stage: int, rank: int, world: int) -> None:
-        self.model, self.stage, self.rank, self.world = model, stage, rank, world
-        self.zero: Any = engine.optimizer if stage else None
-        self.adam: torch.optim.Optimizer = engine.optimizer.optimizer if stage else engine.optimizer
+    def __init__(self, engine: Any, model: nn.Module, config: LearnerConfig, device: torch.device) -> None:
+        self.engine, self.model, self.config, self.device = engine, model, config, device
+        self.rank, self.world, self.stage = dist.get_rank(), dist.get_world_size(), config.zero_stage
+        self.zero: Any = engine.optimizer if self.stage else None
+        self.adam: torch.optim.Optimizer = engine.optimizer.optimizer if self.stage else engine.optimizer
 
     @property
     def trained(self) -> list[tuple[str, nn.Parameter]]:
-        """Names and parameters that have moments."""
+        """(name, parameter) of everything that trains and so has moments."""
         return [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
 
     def save(self, folder: Path) -> None:
-        """Write this rank's pieces; before the first update there are no moments."""
-        pieces: dict[str, Tensor] = {}
+        """Write this rank's shards. Before the first update there are no moments to write."""
+        shards: dict[str, Tensor] = {}
         size = num_file = 0
         for i, (name, parameter) in enumerate(self.trained):
-            start, views = self._held(parameter)
             if self.stage == 0 and i % self.world != self.rank:
-                continue  # every rank holds all: they take turns
+                continue  # every rank holds every parameter, so they share out the writing
+            start, views = self._local(parameter)
             for kind, view in views.items():
-                pieces[f"{name}/{kind}/{start}"] = view.detach().to("cpu", copy=True)
+                shards[f"{name}/{kind}/{start}"] = view.detach().to("cpu", copy=True)
                 size += view.nbytes
             if size >= FILE_BYTES:
-                self._write(folder, pieces, num_file)
-                pieces, size, num_file = {}, 0, num_file + 1
-        self._write(folder, pieces, num_file)
+                self._write(folder, shards, num_file)
+                shards, size, num_file = {}, 0, num_file + 1
+        self._write(folder, shards, num_file)
 
     def load(self, folder: Path, num_updates: int) -> None:
-        """Read all that this rank holds. Raises ValueError where the files hold another model, or something else than
-        was written: each rank looks at its share of them."""
-        pieces = Pieces(folder)
-        pieces.verify(self.rank, self.world)
+        """Read everything that this rank holds, as it was after `num_updates` updates.
+
+        Raises ValueError if the files are of another model or differ from what was written.
+        """
+        saved = SavedShards(folder, self.rank, self.world)
         if num_updates:
             self._make_moments(num_updates)
         with torch.no_grad():
             for name, parameter in self.trained:
-                pieces.check(name, getattr(parameter, "ds_numel", parameter.numel()))
-                start, views = self._held(parameter)
+                saved.check(name, getattr(parameter, "ds_numel", parameter.numel()))
+                start, views = self._local(parameter)
                 for kind, view in views.items():
-                    view.copy_(pieces.read(name, kind, start, view.numel()))
-                if self.stage in (1, 2):  # the weights of the forward pass: whole on every rank
-                    parameter.copy_(pieces.read(name, "weight", 0, parameter.numel()).view(parameter.shape))
-                elif self.stage == 3 and views:  # and here this rank's part, padded at the end
+                    view.copy_(saved.read(name, kind, start, view.numel()))
+                if self.stage in (1, 2):  # the forward pass uses a copy of its own, which is whole on every rank
+                    parameter.copy_(saved.read(name, "weight", 0, parameter.numel()).view(parameter.shape))
+                elif self.stage == 3 and views:  # here that copy is this rank's shard, padded at its end
                     parameter.ds_tensor[: views["weight"].numel()].copy_(views["weight"])  # type: ignore[attr-defined]
 
-    def move(self, device: torch.device | str) -> None:
-        """Put ZeRO-3's float32 weights and moments there."""
+    def offload(self) -> None:
+        """Move weights, gradients and moments to the host. ZeRO stages 1 to 3 only."""
+        from deepspeed.runtime.zero.offload_config import OffloadStateTypeEnum as State
+
+        pin_memory = self.device.type == "cuda"
+        if self.stage < 3:
+            self.engine.offload_states(pin_memory=pin_memory)
+            return
+        states = [State.lp_params, State.lp_grads, State.contiguous_grad_buffer]
+        self.engine.offload_states(states, pin_memory=pin_memory)
+        self._move_optimizer("cpu")
+
+    def reload(self) -> None:
+        """Move back what `offload` moved."""
+        self.engine.reload_states()
+        if self.stage == 3:
+            self._move_optimizer(self.device)
+
+    def _move_optimizer(self, device: torch.device | str) -> None:
+        """At stage 3 DeepSpeed moves float32 weights and moments only for its own FusedAdam, not for torch's AdamW."""
+        if self.config.offload:
+            return  # they are always on the host
         for flat in self.zero.fp32_partitioned_groups_flat:
             flat.data = flat.data.to(device)
-            moments = self.adam.state.get(flat, {})
-            for kind in KINDS[1:]:
-                if kind in moments:
-                    moments[kind].data = moments[kind].data.to(device)
+            state = self.adam.state.get(flat, {})
+            for kind in MOMENTS:
+                if kind in state:
+                    state[kind].data = state[kind].data.to(device)
 
-    def _held(self, parameter: Any) -> tuple[int, dict[str, Tensor]]:
-        """Where this rank's piece of a parameter starts, and views of its weights and moments, flat. None: no views."""
+    def _local(self, parameter: Any) -> tuple[int, dict[str, Tensor]]:
+        """Where this rank's shard of a parameter starts, and flat views of it by kind; (0, {}) if it has no shard.
+
+        DeepSpeed keeps weights and moments in flat tensors of many parameters: the shard is `length` elements from
+        `offset`.
+        """
         if self.stage == 0:
             flat, start, offset, length = parameter, 0, 0, parameter.numel()
         elif self.stage == 3:
@@ -100,65 +127,62 @@ class ShardedState:
             offset = mapping.get_hp_fragment_address().start
         if not length:
             return 0, {}
-        moments = self.adam.state.get(flat, {})
-        tensors = {"weight": flat.data} | {kind: moments[kind] for kind in KINDS[1:] if kind in moments}
+        state = self.adam.state.get(flat, {})
+        tensors = {"weight": flat.data} | {kind: state[kind] for kind in MOMENTS if kind in state}
         return start, {kind: tensor.view(-1).narrow(0, offset, length) for kind, tensor in tensors.items()}
 
     def _make_moments(self, num_updates: int) -> None:
-        """AdamW makes them at its first step, and has taken none yet where a run is resumed."""
-        if self.stage == 0:
-            held = [p for _, p in self.trained]
-        elif self.stage == 3:
-            held = self.zero.fp32_partitioned_groups_flat
+        """Make the moments that AdamW would make at its first step: a resumed learner has not taken one yet."""
+        if self.stage == 3:
+            trained = self.zero.fp32_partitioned_groups_flat
         else:
-            held = self.zero.single_partition_of_fp32_groups
-        for flat in held:
-            moments = {kind: torch.zeros_like(flat.data) for kind in KINDS[1:]}
-            where = flat.device if self.adam.defaults["fused"] else "cpu"
-            self.adam.state[flat] = {"step": torch.tensor(float(num_updates), device=where), **moments}
+            trained = [p for group in self.adam.param_groups for p in group["params"]]
+        for flat in trained:
+            device = flat.device if self.adam.defaults["fused"] else "cpu"
+            step = torch.tensor(float(num_updates), device=device)
+            self.adam.state[flat] = {"step": step} | {kind: torch.zeros_like(flat.data) for kind in MOMENTS}
 
-    def _write(self, folder: Path, pieces: dict[str, Tensor], number: int) -> None:
-        metadata = {CHECKSUM: checksum(pieces.items(), torch.float32)}
-        save_file(pieces, folder / f"rank_{self.rank:04d}_{number:04d}.safetensors", metadata)
+    def _write(self, folder: Path, shards: dict[str, Tensor], number: int) -> None:
+        metadata = {CHECKSUM: checksum(shards.items(), torch.float32)}
+        save_file(shards, folder / f"rank_{self.rank:04d}_{number:04d}.safetensors", metadata)
 
 
-class Pieces:
-    """All pieces in a folder, whoever wrote them."""
+class SavedShards:
+    """All shards in a folder, from whichever ranks wrote them.
 
-    def __init__(self, folder: Path) -> None:
+    Raises ValueError if a file does not match its checksum. Each of `world` ranks verifies its share of the files.
+    """
+
+    def __init__(self, folder: Path, rank: int, world: int) -> None:
         self.folder = folder
-        self._files: list[tuple[Path, Any]] = []
-        self._found: dict[tuple[str, str], list[tuple[int, int, str, Any]]] = defaultdict(list)
-        for path in sorted(folder.glob("rank_*.safetensors")):
-            file = safe_open(path, "pt")
-            self._files.append((path, file))
-            for key in file.keys():  # noqa: SIM118 - not a mapping
+        self._shards: dict[tuple[str, str], list[tuple[int, int, str, Any]]] = defaultdict(list)
+        for i, path in enumerate(sorted(folder.glob("rank_*.safetensors"))):
+            file: Any = safe_open(path, "pt")
+            keys = file.keys()
+            if i % world == rank:
+                content = checksum(((key, file.get_tensor(key)) for key in keys), torch.float32)
+                if content != (file.metadata() or {}).get(CHECKSUM):
+                    raise ValueError(f"{path}: its content does not match the checksum that it was written with")
+            for key in keys:
                 name, kind, start = key.rsplit("/", 2)
                 length = file.get_slice(key).get_shape()[0]
-                self._found[name, kind].append((int(start), length, key, file))
-
-    def verify(self, rank: int, world: int) -> None:
-        """Raise ValueError where one of this rank's share of the files does not hold what was written."""
-        for path, file in self._files[rank::world]:
-            found = checksum(((key, file.get_tensor(key)) for key in file.keys()), torch.float32)  # noqa: SIM118
-            if found != (file.metadata() or {}).get(CHECKSUM):
-                raise ValueError(f"{path}: its content does not have the checksum that it was written with")
+                self._shards[name, kind].append((int(start), length, key, file))
 
     def check(self, name: str, length: int) -> None:
-        """Raise ValueError where a tensor has another number of elements in the files."""
-        found = sum(piece[1] for piece in self._found[name, "weight"])
+        """Raise ValueError if the files do not hold exactly `length` elements of a weight."""
+        found = sum(shard[1] for shard in self._shards[name, "weight"])
         if found != length:
-            raise ValueError(f"{self.folder}: {name} has {found} elements, expected {length}; is it of another model?")
+            raise ValueError(
+                f"{self.folder}: {name}: found {found} elements, expected {length}; is it another model's?"
+            )
 
     def read(self, name: str, kind: str, start: int, length: int) -> Tensor:
-        """Elements [start, start + length) of a flattened tensor. Raises ValueError where the files lack some."""
-        parts = list(self._overlapping(name, kind, start, start + length))
-        if sum(part.numel() for part in parts) != length:
-            raise ValueError(f"{self.folder}: lacks elements of {name} ({kind}); was it made from another model?")
-        return torch.cat(parts)
-
-    def _overlapping(self, name: str, kind: str, start: int, stop: int) -> Iterator[Tensor]:
-        for first, length, key, file in sorted(self._found[name, kind], key=lambda piece: piece[0]):
-            low, high = max(start, first), min(stop, first + length)
+        """Elements [start, start + length) of a flattened tensor. Raises ValueError if the files lack some of them."""
+        parts = []
+        for first, size, key, file in sorted(self._shards[name, kind], key=lambda shard: shard[0]):
+            low, high = max(start, first), min(start + length, first + size)
             if low < high:
-                yield file.get_slice(key)[low - first : high - first]
+                parts.append(file.get_slice(key)[low - first : high - first])
+        if sum(part.numel() for part in parts) != length:
+            raise ValueError(f"{self.folder}: elements of {name} ({kind}) are missing; is it another model's?")
+        return torch.cat(parts)

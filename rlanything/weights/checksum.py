@@ -1,5 +1,8 @@
-"""Digests: of model weights, which learner and engine both compute, to prove that they hold the same ones; and of what
-a checkpoint's files hold, to prove that they are read as they were written."""
+"""Checksums: of model weights, to prove that learner and engine hold the same ones, and of a checkpoint's files.
+
+The hash function is BLAKE3, because hashing all weights is part of every training step (`benchmarks/weight_sync.py`
+prints GB/s).
+"""
 
 from __future__ import annotations
 
@@ -12,44 +15,42 @@ from blake3 import blake3
 
 LM_HEAD = "lm_head.weight"
 EMBEDDING = "embed_tokens.weight"
-THREADS_FROM = 1 << 20  # bytes from which several threads hash faster than one
+THREADS_FROM = 1 << 20  # bytes of a tensor from which several threads hash faster than one
 
 
 class Digest:
-    """Of named weights (Hugging Face names), one at a time, as they look once cast to the engine's `dtype`.
+    """The checksum of named weights (Hugging Face names) as it is computed, one weight at a time.
 
-    Their order does not matter. An output head that equals the input embedding is left out, so that both sides agree
-    whether or not they list tied weights twice. Names, shapes and bytes all count. BLAKE3, for the time of it is
-    part of every step (`benchmarks/weight_sync.py` prints GB/s).
+    It covers names, shapes and bytes after a cast to the engine's `dtype`, in any order of the weights. An output head
+    that equals the input embedding is left out, because some sides list tied weights once and others twice.
     """
 
     def __init__(self, dtype: torch.dtype) -> None:
         self.dtype = dtype
-        self._of: dict[str, bytes] = {}
+        self._digests: dict[str, bytes] = {}
 
     def add(self, name: str, tensor: torch.Tensor) -> None:
-        """Raises ValueError where a name comes twice."""
-        if name in self._of:
-            raise ValueError(f"checksum: weight {name!r} was given twice; expected each name once")
+        """Add a weight. Raises ValueError if its name was added before."""
+        if name in self._digests:
+            raise ValueError(f"checksum: found weight {name!r} twice, expected each name once")
         data = tensor.detach().to(device="cpu", dtype=self.dtype).contiguous().view(-1).view(torch.uint8).numpy()
-        digest = blake3(
-            repr(tuple(tensor.shape)).encode(), max_threads=blake3.AUTO if data.nbytes > THREADS_FROM else 1
-        )
-        self._of[name] = digest.update(data.data).digest()
+        max_threads = blake3.AUTO if data.nbytes > THREADS_FROM else 1
+        digest = blake3(repr(tuple(tensor.shape)).encode(), max_threads=max_threads)
+        self._digests[name] = digest.update(data.data).digest()
 
     def hexdigest(self) -> str:
-        """Of all that was added."""
-        of = dict(self._of)
-        if of.get(LM_HEAD) in {digest for name, digest in of.items() if name.endswith(EMBEDDING)}:
-            del of[LM_HEAD]
+        """The checksum of all weights added so far: 32 hexadecimal digits."""
+        digests = dict(self._digests)
+        if digests.get(LM_HEAD) in {digest for name, digest in digests.items() if name.endswith(EMBEDDING)}:
+            del digests[LM_HEAD]
         total = blake3(str(self.dtype).encode())
-        for name in sorted(of):
-            total.update(name.encode() + b"\0" + of[name])
+        for name in sorted(digests):
+            total.update(name.encode() + b"\0" + digests[name])
         return total.hexdigest(length=16)
 
 
 def checksum(tensors: Iterable[tuple[str, torch.Tensor]], dtype: torch.dtype) -> str:
-    """The digest of all of them. Raises ValueError where a name comes twice."""
+    """The `Digest` of all `tensors`. Raises ValueError if a name comes twice."""
     digest = Digest(dtype)
     for name, tensor in tensors:
         digest.add(name, tensor)
@@ -57,16 +58,16 @@ def checksum(tensors: Iterable[tuple[str, torch.Tensor]], dtype: torch.dtype) ->
 
 
 def sealed(state: dict[str, Any]) -> str:
-    """JSON of it with a checksum of its own."""
-    plain = json.loads(json.dumps(state))  # as it will be read: every key a string
+    """JSON of `state` that includes a checksum, for `unsealed`."""
+    plain = json.loads(json.dumps(state))  # turns keys into strings, as `unsealed` will find them
     return json.dumps(plain | {"checksum": _of_json(plain)})
 
 
 def unsealed(text: str) -> dict[str, Any]:
-    """What `sealed` was given. Raises ValueError where a character has changed since, KeyError where it never was."""
+    """The state in a text that `sealed` wrote. Raises ValueError if it has changed, KeyError if it has no checksum."""
     state: dict[str, Any] = json.loads(text)
     if state.pop("checksum") != _of_json(state):
-        raise ValueError("its content does not have the checksum that it was written with")
+        raise ValueError("its content does not match the checksum that it was written with")
     return state
 
 

@@ -1,9 +1,9 @@
-"""LoRA (arXiv 2106.09685) where learner and engines meet: the learner sends adapters alone, engines add them to the
-weights of the model's own files.
+"""Low-rank adapters (LoRA, arXiv 2106.09685) between learner and engines.
 
-Adapters travel as (MODULE.lora_A, [rank, in]) and (MODULE.lora_B, [out, rank]), B with the scale in it. Merging them
-costs no speed where tokens are made, and keeps one way to load weights. That the sum is rounded to the engine's dtype
-is part of the mismatch that importance weights correct.
+The learner sends only its adapters: MODULE.lora_A [rank, in] and MODULE.lora_B [out, rank], which includes the scale.
+Engines add lora_B @ lora_A to the weights in the model's files, so generation costs nothing more and engines load
+weights in one way. The sum is rounded to the engine's dtype; importance weights correct that along with the other
+differences between learner and engine.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Named = Iterable[tuple[str, torch.Tensor]]
 
 
 class AdapterError(ClearError, ValueError):
-    """Adapters that do not fit the model: the message names them."""
+    """Adapters that do not fit the model; the message names them."""
 
 
 def merged(base: Named, adapters: Named) -> Iterator[tuple[str, torch.Tensor]]:
     """The weights of `base` with the adapters added, in the dtypes of `base`.
 
-    Raises AdapterError, at the end, for adapters of weights that `base` does not have.
+    Raises AdapterError after the last weight if an adapter belongs to none of them.
     """
     left = dict(adapters)
     for name, weight in base:
@@ -37,11 +37,14 @@ def merged(base: Named, adapters: Named) -> Iterator[tuple[str, torch.Tensor]]:
             weight = (weight.float() + b @ a).to(weight.dtype)
         yield name, weight
     if left:
-        raise AdapterError(f"adapters of weights that the model does not have: {', '.join(sorted(left)[:4])}")
+        raise AdapterError(f"found adapters of weights that the model does not have: {', '.join(sorted(left)[:4])}")
 
 
 def with_base(tensors: Named, base: Callable[[], Named]) -> tuple[Named, dict[str, torch.Tensor]]:
-    """All weights that `tensors` stand for, and the adapters among them: all are, or none."""
+    """All weights of the model that `tensors` describe, and the adapters among them.
+
+    `tensors` are either adapters only, which are merged into `base()`, or all weights.
+    """
     tensors = iter(tensors)
     first = list(islice(tensors, 1))
     if not (first and first[0][0].endswith(LORA_A)):

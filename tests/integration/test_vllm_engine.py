@@ -277,7 +277,7 @@ def test_an_engine_takes_weights_from_a_process_on_its_device_before_it_has_its_
     batch = prompts(40, 41)
     assert_logprobs(model, batch, generate(engine, batch))
     expected = tuple((name, tuple(p.shape), "float32") for name, p in model.named_parameters())
-    meeting = IpcMeeting(uuid4().hex, (0,), on_accelerators=device.type == "cuda")
+    meeting = IpcMeeting(name=uuid4().hex, senders=(0,), on_accelerators=device.type == "cuda")
     for version in (1, 2):
         engine.sleep()
         with torch.no_grad():
@@ -285,7 +285,8 @@ def test_an_engine_takes_weights_from_a_process_on_its_device_before_it_has_its_
                 parameter.add_(0.05 * torch.randn_like(parameter))
         engine.wake(cache=False)
         with ThreadPoolExecutor() as pool:
-            loaded = pool.submit(engine.load_weights, version, IncomingWeights(meeting, 0, expected))
+            incoming = IncomingWeights(meeting=meeting, first_worker=0, expected=expected)
+            loaded = pool.submit(engine.load_weights, version, incoming)
             if version == 1:
                 sender = meeting.sender(0)
             for name, parameter in model.named_parameters():

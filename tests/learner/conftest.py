@@ -1,4 +1,4 @@
-"""Tiny models with tokenizers, written once a session: what the learner loads is a real Hugging Face folder."""
+"""Tiny models with tokenizers, written once a session as real Hugging Face folders."""
 
 import shutil
 from pathlib import Path
@@ -44,7 +44,7 @@ SIZES = {
 
 @pytest.fixture(scope="session")
 def model_folder(tmp_path_factory):
-    """architecture -> folder of a tiny model of it, random weights, untied head except for qwen3."""
+    """Folders of tiny models by architecture, with random weights; only qwen3 ties its head."""
     root = tmp_path_factory.mktemp("models")
     words = Tokenizer(models.WordLevel({f"w{i}": i for i in range(VOCAB)}, unk_token="w0"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -71,7 +71,7 @@ def large_vocabulary(model_folder, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def make_sample():
-    """make_sample(ids, trained positions, key, seed): random weights, advantages and logprobs where trained."""
+    """make_sample(ids, trained positions, key, seed): random weights, advantages and logprobs at trained positions."""
 
     def make(ids, trained, key="", seed=0):
         rng = np.random.default_rng(seed)
@@ -90,7 +90,7 @@ def make_sample():
 
 @pytest.fixture
 def make_learner(model_folder):
-    """make_learner(architecture, total_update, seed, **LearnerConfig keys): closed at the test's end."""
+    """make_learner(architecture, total_update, seed, **LearnerConfig keys): learners that are closed after the test."""
     made = []
 
     def make(architecture="qwen3", total_update=100, seed=0, **keys):

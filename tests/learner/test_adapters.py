@@ -1,16 +1,18 @@
-"""LoRA: the adapters alone train, travel and are saved; learner, engine and export mean the same model by them."""
+"""LoRA: only the adapters are trained, sent and saved, and learner, engine and export agree on the model they make."""
 
 import asyncio
 
 import numpy as np
 import pytest
 import torch
+from learner_helpers import random_samples
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from rlanything.config.schema import EngineConfig
 from rlanything.engines.base import SamplingParams
 from rlanything.engines.small.engine import TransformersEngine
+from rlanything.learner.export import frozen_weights
 from rlanything.learner.packing import build_trees, pack
 from rlanything.types import Sample
 from rlanything.weights.lora import AdapterError, merged
@@ -22,33 +24,23 @@ def make_adapted(make_learner):
     return lambda **keys: make_learner("qwen2", **{"lr": 2e-2, "num_update": 1, "lora_rank": 4} | keys)
 
 
-def samples(seed, num=8):
-    rng = np.random.default_rng(seed)
-    made = []
-    for i in range(num):
-        n = int(rng.integers(6, 30))
-        mask = np.r_[np.zeros(4), np.ones(n - 4)]
-        made.append(Sample(rng.integers(3, 64, n), mask, rng.normal(size=n) * mask, -4 * mask, key=str(i)))
-    return made
-
-
-def own_weights(learner):
-    return {name: tensor.clone() for name, tensor in learner._own()}  # gathered, where ZeRO-3 has them in parts
+def frozen_weights_of(learner):
+    return {name: tensor.clone() for name, tensor in frozen_weights(learner.model.lm, learner.config)}
 
 
 @pytest.mark.parametrize("keys", [{}, {"zero_stage": 3}, {"dtype": "bfloat16"}], ids=str)
 def test_only_the_adapters_learn(make_adapted, keys):
     learner = make_adapted(**keys)
-    before = own_weights(learner)
-    assert {name.rpartition(".")[2] for name, _ in learner.weights()} == {"lora_A", "lora_B"}  # what engines get
-    losses = [learner.update_supervised(samples(0))["loss"] for _ in range(12)]
+    before = frozen_weights_of(learner)
+    assert {name.rpartition(".")[2] for name, _ in learner.weights()} == {"lora_A", "lora_B"}  # what engines receive
+    losses = [learner.update_supervised(random_samples(0))["loss"] for _ in range(12)]
     assert losses[-1] < losses[0] - 0.3
-    assert all(torch.equal(p, before[name]) for name, p in own_weights(learner).items())
+    assert all(torch.equal(p, before[name]) for name, p in frozen_weights_of(learner).items())
 
 
 def test_the_frozen_model_is_the_reference_of_the_kl(make_adapted):
     learner = make_adapted(kl_beta=0.1)
-    first, second = (learner.update(samples(step)) for step in range(2))
+    first, second = (learner.update(random_samples(step)) for step in range(2))
     assert first["kl_reference"] == 0 and second["kl_reference"] > 0
     assert all(p.requires_grad for name, p in learner.model.lm.named_parameters() if "lora_" in name)
 
@@ -56,33 +48,33 @@ def test_the_frozen_model_is_the_reference_of_the_kl(make_adapted):
 @pytest.mark.parametrize("zero_stage", [0, 3])
 def test_save_and_load_continue_bit_for_bit(make_adapted, tmp_path, zero_stage):
     learner = make_adapted(zero_stage=zero_stage)
-    learner.update(samples(0))
+    learner.update(random_samples(0))
     learner.save(tmp_path / "state")
     files = [load_file(file) for file in (tmp_path / "state").glob("*.safetensors")]
     assert all("lora_" in name for file in files for name in file)
     resumed = make_adapted(zero_stage=zero_stage, seed=9)
     resumed.load(tmp_path / "state")
     for one in (learner, resumed):
-        one.update(samples(1))
+        one.update(random_samples(1))
     assert learner.checksum(torch.float32) == resumed.checksum(torch.float32)
 
 
 def test_a_checkpoint_of_another_rank_is_refused(make_adapted, tmp_path):
     make_adapted(lora_rank=8).save(tmp_path / "state")
-    with pytest.raises(ValueError, match="lora_A.default.weight has 256 elements, expected 128"):
+    with pytest.raises(ValueError, match="lora_A.default.weight: found 256 elements, expected 128"):
         make_adapted().load(tmp_path / "state")
 
 
 def test_engine_export_and_learner_mean_the_same_model(make_adapted, model_folder, tmp_path):
     learner = make_adapted()
     for step in range(3):
-        learner.update(samples(step))
+        learner.update(random_samples(step))
     engine = TransformersEngine(
         model_folder["qwen2"],
         EngineConfig(kind="transformers", dtype="float32", max_model_len=256, kv_cache_gb=0.01),
         tmp_path,
     )
-    for version in (1, 2):  # the second time must not add them to the first
+    for version in (1, 2):  # the second load must replace the first one's adapters
         engine.load_weights(version, learner.weights(torch.float32))
     assert engine.checksum() == learner.checksum(torch.float32)
     learner.export(tmp_path / "model")
@@ -95,11 +87,11 @@ def test_engine_export_and_learner_mean_the_same_model(make_adapted, model_folde
     ids, mask = np.array(prompt + completion.token_ids), np.r_[np.zeros(4), np.ones(len(completion.token_ids))]
     (batch,) = pack(build_trees([Sample(ids, mask, mask, mask)], 1000), 1000)
     with torch.no_grad():
-        found = learner.model(batch, 1.0)[0]
-    assert found.numpy() == pytest.approx(completion.logprobs, abs=2e-5)
+        logprobs = learner.model(batch, 1.0)[0]
+    assert logprobs.numpy() == pytest.approx(completion.logprobs, abs=2e-5)
 
 
-def test_adapters_of_another_model_are_refused():
+def test_adapters_of_weights_that_the_model_lacks_are_refused():
     adapters = [("layer.lora_A", torch.ones(2, 3)), ("layer.lora_B", torch.ones(4, 2))]
     [(_, weight)] = merged([("layer.weight", torch.zeros(4, 3))], adapters)
     assert torch.equal(weight, torch.full((4, 3), 2.0))

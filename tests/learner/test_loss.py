@@ -10,7 +10,7 @@ from rlanything.learner.loss import TokenBatch, policy_loss, supervised_loss
 
 
 def evaluate(ratios, advantages, engine_ratios=None, weights=None, reference_shift=None, total_weight=None, **config):
-    """The loss where new/old, old/engine and ref/new are the given ratios; returns (loss, metrics, d loss / d new)."""
+    """(loss, metrics, d loss / d new) for given ratios new/old and old/engine, and shift log ref - log new."""
     new = torch.full((len(ratios),), -1.0, requires_grad=True)
     old = new.detach() - torch.tensor(ratios).log()
     weights = torch.tensor(weights if weights is not None else [1.0] * len(ratios))
@@ -20,7 +20,7 @@ def evaluate(ratios, advantages, engine_ratios=None, weights=None, reference_shi
         old=old,
         engine=old - torch.tensor(engine_ratios or [1.0] * len(ratios)).log(),
         reference=None if reference_shift is None else new.detach() + torch.tensor(reference_shift),
-        before=old,
+        sampling=old,
     )
     entropy = torch.full_like(new, 2.0)
     settings = LearnerConfig(clip_low=0.2, clip_high=0.3, **config)
@@ -40,7 +40,7 @@ def evaluate(ratios, advantages, engine_ratios=None, weights=None, reference_shi
         (1.5, -2.0, 1.5 * 2.0, 3.0),  # a rising bad token is never clipped
     ],
 )
-def test_low_and_high_clip_apart(ratio, advantage, expected, slope):
+def test_low_and_high_clip_separately(ratio, advantage, expected, slope):
     loss, metrics, grad = evaluate([ratio], [advantage], kl_beta=0.0)
     assert loss == pytest.approx(expected, rel=1e-5)
     assert grad[0] == pytest.approx(slope, rel=1e-5)

@@ -1,4 +1,4 @@
-"""Two ranks must make the update that one makes: same weighted mean, same clipping, same metrics."""
+"""Two ranks make the same update as one: same weighted mean, same clipping, same metrics."""
 
 import os
 import socket
@@ -29,7 +29,7 @@ def samples(seed):
 
 
 def train(rank, world, port, model, zero_stage, out, load=None, save=None, steps=(0, 1), head_elements=None):
-    """Updates on the samples of `steps`, from a checkpoint where one is given, and to one."""
+    """Update on the samples of `steps`, after loading from `load` and before saving to `save`, if given."""
     learner_model.HEAD_CHUNK_ELEMENTS = head_elements or learner_model.HEAD_CHUNK_ELEMENTS
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
@@ -50,7 +50,7 @@ def train(rank, world, port, model, zero_stage, out, load=None, save=None, steps
 
 
 def run(world, model, zero_stage, out, *args):
-    """`train` on so many ranks; what rank 0 found."""
+    """`train` on `world` ranks; returns rank 0's metrics and weights."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -66,7 +66,7 @@ def test_two_ranks_train_as_one(model_folder, tmp_path, zero_stage):
 
 
 @pytest.mark.integration
-def test_ranks_that_have_unequal_numbers_of_chunks_gather_the_head_alike(large_vocabulary, tmp_path):
+def test_ranks_with_unequal_numbers_of_chunks_gather_the_head_equally_often(large_vocabulary, tmp_path):
     """The head is large enough for ZeRO-3 to release it after use, and a chunk has two entries."""
     settings = str(large_vocabulary), 3
     one, two = (run(world, *settings, tmp_path / f"{world}.pt", None, None, (0, 1), 1 << 14) for world in (1, 2))
@@ -85,14 +85,14 @@ def test_ranks_that_have_unequal_numbers_of_chunks_gather_the_head_alike(large_v
 )
 def test_a_checkpoint_loads_at_another_number_of_ranks_and_zero_stage(model_folder, tmp_path, before, after):
     model, out, state = str(model_folder["qwen3"]), tmp_path / "out.pt", tmp_path / "state"
-    straight = run(after[0], model, after[1], out, None, None, (0, 1, 2))
+    uninterrupted = run(after[0], model, after[1], out, None, None, (0, 1, 2))
     run(before[0], model, before[1], out, None, state, (0, 1))
     resumed = run(after[0], model, after[1], out, state, None, (2,))
-    assert_alike({**straight, "metrics": straight["metrics"][2:]}, resumed)
+    assert_alike({**uninterrupted, "metrics": uninterrupted["metrics"][2:]}, resumed)
 
 
 def assert_alike(one, two):
-    """The same metrics and weights, as far as the order of sums allows."""
+    """Metrics and weights are equal up to rounding, which depends on the order of sums."""
     for a, b in zip(one["metrics"], two["metrics"], strict=True):
         for name in ("loss", "policy_loss", "kl_reference", "entropy", "grad_norm", "lr"):
             assert b[name] == pytest.approx(a[name], rel=1e-3, abs=1e-6), name
@@ -101,7 +101,7 @@ def assert_alike(one, two):
 
 
 @pytest.mark.integration
-def test_a_learners_groups_wait_as_long_as_the_rank_was_told(model_folder):
+def test_a_learners_groups_wait_as_long_as_the_timeout_says(model_folder):
     code = (
         "import sys, torch\n"
         "from rlanything.config.schema import LearnerConfig, ModelConfig\n"
@@ -115,5 +115,5 @@ def test_a_learners_groups_wait_as_long_as_the_rank_was_told(model_folder):
         "    print(group._get_backend(torch.device('cpu')).options._timeout.total_seconds())\n"
     )
     command = [sys.executable, "-c", code, str(model_folder["qwen3"])]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
-    assert told.stdout.splitlines()[-2:] == ["77.0", "77.0"], told.stdout
+    process = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
+    assert process.stdout.splitlines()[-2:] == ["77.0", "77.0"], process.stdout

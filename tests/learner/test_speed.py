@@ -1,4 +1,4 @@
-"""What makes updates fast on accelerators, as far as a CPU can tell: it changes nothing that is learnt."""
+"""What makes updates fast on accelerators changes nothing that is learned, as far as a CPU can show."""
 
 import gc
 import shutil
@@ -6,7 +6,7 @@ import weakref
 
 import pytest
 import torch
-from test_deepspeed import random_samples, state_of
+from learner_helpers import random_samples, weights_of
 
 from rlanything.errors import LearnerError
 from rlanything.learner import deepspeed, model
@@ -14,7 +14,7 @@ from rlanything.learner import deepspeed, model
 
 @pytest.fixture
 def fused(monkeypatch):
-    """AdamW in one kernel, which learners take on accelerators alone."""
+    """Makes learners use AdamW in one kernel, as they do on accelerators only; lists the optimizers made."""
     made = []
 
     class Fused(torch.optim.AdamW):
@@ -22,13 +22,7 @@ def fused(monkeypatch):
             super().__init__(params, **options | {"fused": True})
             made.append(self)
 
-    class FusedClipped(deepspeed.ClippedAdamW):
-        def __init__(self, params, max_norm, **options):
-            super().__init__(params, max_norm, **options | {"fused": True})
-            made.append(self)
-
     monkeypatch.setattr(torch.optim, "AdamW", Fused)
-    monkeypatch.setattr(deepspeed, "ClippedAdamW", FusedClipped)
     return made
 
 
@@ -43,7 +37,7 @@ def test_a_fused_optimizer_learns_the_same_and_continues_bit_for_bit(
         plain.update(random_samples(step))
         learner.update(random_samples(step))
     assert [optimizer.defaults["fused"] for optimizer in made] == [True]
-    for (name, a), b in zip(state_of(plain).items(), state_of(learner).values(), strict=True):
+    for (name, a), b in zip(weights_of(plain).items(), weights_of(learner).values(), strict=True):
         assert torch.allclose(a, b, atol=1e-5), name
 
     learner.save(tmp_path / "state")
@@ -58,7 +52,7 @@ def test_a_fused_optimizer_learns_the_same_and_continues_bit_for_bit(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile wants a C++ compiler on a CPU")
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
 @pytest.mark.parametrize("keys", [{}, {"gradient_checkpointing": True, "zero_stage": 2, "kl_beta": 0.1}], ids=str)
 def test_compiled_layers_learn_the_same(make_learner, keys):
     plain, compiled = (make_learner(compile=compile, **keys) for compile in (False, True))
@@ -67,13 +61,13 @@ def test_compiled_layers_learn_the_same(make_learner, keys):
         compiled.update(random_samples(step))
     layers = [m for m in compiled.model.modules() if m._compiled_call_impl is not None]
     assert len(layers) == compiled.model.lm.config.num_hidden_layers
-    for (name, a), b in zip(state_of(plain).items(), state_of(compiled).values(), strict=True):
+    for (name, a), b in zip(weights_of(plain).items(), weights_of(compiled).values(), strict=True):
         assert torch.allclose(a, b, atol=1e-4), name
 
 
-def test_a_model_none_of_whose_layers_would_be_compiled_is_refused(make_learner, monkeypatch):
+def test_a_model_without_layers_to_compile_is_refused(make_learner, monkeypatch):
     monkeypatch.setattr(model, "GradientCheckpointingLayer", torch.nn.Bilinear)
-    with pytest.raises(LearnerError, match="compile=true: no layer of Qwen3ForCausalLM"):
+    with pytest.raises(LearnerError, match="compile: found true, but Qwen3ForCausalLM has no layers"):
         make_learner(compile=True)
 
 

@@ -1,4 +1,4 @@
-"""Weights from process to process: whole, on time, and nobody waits for one that is gone."""
+"""Weights arrive whole and on time in another process, and no process waits for one that has ended."""
 
 import multiprocessing
 import threading
@@ -40,16 +40,16 @@ def send(sender, weights) -> None:
     sender.finish()
 
 
-def test_weights_come_out_of_a_piece_as_they_went_in_also_after_it_was_closed():
-    taken = [unpacked(piece.place(), piece.expected, CPU) for piece in packed(WEIGHTS)]
+def test_weights_come_out_of_a_piece_unchanged_even_after_it_is_closed():
+    taken = [unpacked(piece.handle(), piece.expected, CPU) for piece in packed(WEIGHTS)]
     assert [len(piece) for piece in taken] == [3, 1, 2]
     assert_equal([named for piece in taken for named in piece])
 
 
-def test_a_piece_is_gone_once_it_is_closed_and_where_its_maker_stops_early():
+def test_a_piece_is_gone_once_it_is_closed_or_its_maker_stops_early():
     places = []
     for piece in packed(WEIGHTS):
-        places.append((piece.place(), piece.expected))
+        places.append((piece.handle(), piece.expected))
         if len(places) == 2:
             break
     del piece
@@ -58,8 +58,8 @@ def test_a_piece_is_gone_once_it_is_closed_and_where_its_maker_stops_early():
             unpacked(*place, CPU)
 
 
-def test_each_worker_takes_all_weights_from_the_rank_beside_it_again_and_again():
-    meeting = IpcMeeting("test", (1, 0, 1), on_accelerators=False)
+def test_each_worker_takes_all_weights_from_its_rank_repeatedly():
+    meeting = IpcMeeting(name="test", senders=(1, 0, 1), on_accelerators=False)
     assert isinstance(meeting.sender(2), NoSender)
 
     def serve(rank: int) -> None:
@@ -84,52 +84,52 @@ def test_each_worker_takes_all_weights_from_the_rank_beside_it_again_and_again()
         assert_equal(taken[worker][len(WEIGHTS) :])
 
 
-def receive_all(meeting: IpcMeeting, device: torch.device, found) -> None:
-    """A worker that says what it has been given."""
+def receive_all(meeting: IpcMeeting, device: torch.device, checksums) -> None:
+    """A worker that reports the checksum of what it received."""
     receiver = meeting.receiver(0)
     for _ in range(2):
-        found.put(checksum(list(receiver.receive((), device)), torch.float32))
+        checksums.put(checksum(list(receiver.receive((), device)), torch.float32))
 
 
 def test_another_process_takes_the_same_weights_on_the_same_device():
-    """Where there is a GPU, by CUDA IPC."""
+    """By CUDA IPC if there is a GPU."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    meeting = IpcMeeting("device", (0,), on_accelerators=device.type == "cuda")
+    meeting = IpcMeeting(name="device", senders=(0,), on_accelerators=device.type == "cuda")
     context = multiprocessing.get_context("spawn")
-    found = context.Queue()
-    worker = context.Process(target=receive_all, args=(meeting, device, found))
+    checksums = context.Queue()
+    worker = context.Process(target=receive_all, args=(meeting, device, checksums))
     worker.start()
     sender = meeting.sender(0)
     for step in range(2):
         weights = [(name, tensor.float().to(device) + step) for name, tensor in WEIGHTS]
         send(sender, weights)
-        assert found.get(timeout=60) == checksum(weights, torch.float32)
+        assert checksums.get(timeout=60) == checksum(weights, torch.float32)
     worker.join()
     assert worker.exitcode == 0
 
 
 def receive_one(meeting: IpcMeeting) -> None:
     """A worker that ends in the middle of a transfer."""
-    next(iter(IncomingWeights(meeting, 0, ())))
+    next(iter(IncomingWeights(meeting=meeting, first_worker=0, expected=())))
 
 
-def test_a_sender_learns_of_a_worker_that_ends_and_a_worker_of_a_sender():
-    meeting = IpcMeeting("ends", (0,), on_accelerators=False)
+def test_sender_and_worker_raise_if_the_other_one_ends():
+    meeting = IpcMeeting(name="ends", senders=(0,), on_accelerators=False)
     worker = multiprocessing.get_context("spawn").Process(target=receive_one, args=(meeting,))
     worker.start()
     sender = meeting.sender(0)
-    with pytest.raises(RuntimeError, match="the other end of a transfer of weights was lost"):
+    with pytest.raises(RuntimeError, match="the connection to the other process failed"):
         send(sender, WEIGHTS)
     worker.join()
 
     threading.Thread(target=lambda: meeting.sender(0)).start()
     receiver = meeting.receiver(0)
-    with pytest.raises(RuntimeError, match="the other end of a transfer of weights was lost: EOFError"):
+    with pytest.raises(RuntimeError, match="the connection to the other process failed: EOFError"):
         list(receiver.receive((), CPU))
 
 
-def test_a_sender_learns_of_a_worker_that_gives_up(monkeypatch):
-    meeting = IpcMeeting("gives up", (0,), on_accelerators=False)
+def test_a_sender_raises_if_the_worker_stops_taking_weights(monkeypatch):
+    meeting = IpcMeeting(name="gives up", senders=(0,), on_accelerators=False)
 
     def give_up() -> None:
         for _ in meeting.receiver(0).receive((), CPU):
@@ -137,24 +137,24 @@ def test_a_sender_learns_of_a_worker_that_gives_up(monkeypatch):
 
     worker = threading.Thread(target=give_up)
     worker.start()
-    with pytest.raises(RuntimeError, match="was lost"):
+    with pytest.raises(RuntimeError, match="connection to the other process failed"):
         send(meeting.sender(0), WEIGHTS)
     worker.join()
 
 
 @pytest.mark.parametrize("end", ["sender", "receiver"])
-def test_nobody_waits_longer_than_the_timeout_for_one_that_never_comes(end, monkeypatch):
+def test_connecting_raises_after_the_timeout_if_the_other_end_never_comes(end, monkeypatch):
     for timeout in ("TIMEOUT", "SENDER_TIMEOUT"):
         monkeypatch.setattr(ipc, timeout, timedelta(seconds=0.2))
-    with pytest.raises(RuntimeError, match="was lost"):
-        getattr(IpcMeeting("nobody", (0,), on_accelerators=False), end)(0)
+    with pytest.raises(RuntimeError, match="connection to the other process failed"):
+        getattr(IpcMeeting(name="nobody", senders=(0,), on_accelerators=False), end)(0)
 
 
-def test_nobody_waits_longer_than_the_timeout_for_an_answer(monkeypatch):
+def test_a_sender_raises_after_the_timeout_if_a_worker_does_not_answer(monkeypatch):
     monkeypatch.setattr(ipc, "SENDER_TIMEOUT", timedelta(seconds=0.5))
-    meeting = IpcMeeting("silent", (0,), on_accelerators=False)
+    meeting = IpcMeeting(name="silent", senders=(0,), on_accelerators=False)
     receivers = []
-    worker = threading.Thread(target=lambda: receivers.append(meeting.receiver(0)))  # which never takes anything
+    worker = threading.Thread(target=lambda: receivers.append(meeting.receiver(0)))  # it never takes anything
     worker.start()
     sender = meeting.sender(0)
     with pytest.raises(RuntimeError, match="no answer within 0.5 s"):
@@ -162,11 +162,11 @@ def test_nobody_waits_longer_than_the_timeout_for_an_answer(monkeypatch):
     worker.join()
 
 
-def test_another_users_process_is_not_answered(monkeypatch):
-    meeting = IpcMeeting("other user", (0,), on_accelerators=False)
+def test_a_process_of_another_user_is_refused(monkeypatch):
+    meeting = IpcMeeting(name="other user", senders=(0,), on_accelerators=False)
     worker = threading.Thread(target=lambda: pytest.raises(RuntimeError, meeting.receiver, 0))
     monkeypatch.setattr(ipc.os, "getuid", lambda: 12345)
     worker.start()
-    with pytest.raises(RuntimeError, match="answers where weights are handed over"):
+    with pytest.raises(RuntimeError, match="found a process of user"):
         meeting.sender(0)
     worker.join()

@@ -170,4 +170,4 @@ def rendezvous(meeting: Meeting, first_worker: int) -> dict[str, Any]:
 def updates(weights: Iterable[tuple[str, Tensor]]) -> Iterator[dict[str, Any]]:
     """vLLM's `update_info` for weights of this process, which the workers find in memory of this machine."""
     for piece in packed(weights):
-        yield {"expected": piece.expected, "path": piece.place()}
+        yield {"expected": piece.expected, "path": piece.handle()}

@@ -1,87 +1,82 @@
-"""Weights on their way from learner ranks straight to the workers of engines.
+"""Sends weights from learner ranks directly to the worker processes of engines.
 
-`broadcast`: from rank 0 to all of them, where engines have accelerators of their own. `ipc`: from the rank beside each
-of them, whose accelerator it shares. `pieces` is the memory that goes from process to process.
+With `broadcast`, rank 0 sends to all workers: for engines that have accelerators of their own. With `ipc`, each worker
+takes them from a rank on its own accelerator, or on its own machine if there are none, through shared memory
+(`pieces`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import lru_cache
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-TIMEOUT = timedelta(minutes=5)  # for all to meet, and for one message: the learner's gathering of it is in that
+TIMEOUT = timedelta(minutes=5)  # for all to connect, and for each message, which the learner may have to gather first
 
 Expected = tuple[tuple[str, tuple[int, ...], str], ...]  # name, shape and dtype ("bfloat16") of every weight, in order
 
 
 class Sender(Protocol):
-    """A learner rank's end. Raises RuntimeError where another end is lost."""
+    """A learner rank's end of the connection. Raises RuntimeError if a worker is lost."""
 
     def send(self, name: str, tensor: Tensor) -> None:
-        """The next weight; it may change once this returns."""
-        ...
+        """Send the next weight. The tensor may change once this returns."""
 
     def finish(self) -> None:
-        """After the last one: returns when all have been taken."""
-        ...
+        """Return when the workers have taken all weights."""
 
 
 class NoSender:
-    """The `Sender` of a rank that has nobody to send to."""
+    """The `Sender` of a rank that no worker takes weights from: it drops them."""
 
     def send(self, name: str, tensor: Tensor) -> None:
-        """See `Sender`."""
+        pass
 
     def finish(self) -> None:
-        """See `Sender`."""
+        pass
 
 
 class Receiver(Protocol):
-    """An engine worker's end. Raises RuntimeError where the learner is lost."""
+    """An engine worker's end of the connection. Raises RuntimeError if the learner is lost."""
 
     def receive(self, expected: Expected, device: torch.device) -> Iterator[tuple[str, Tensor]]:
-        """(Hugging Face name, tensor) of what comes, on this worker's device."""
-        ...
+        """(Hugging Face name, tensor on `device`) of each weight that arrives."""
 
 
-class Meeting(Protocol):
-    """Where they find each other. Both calls wait for the other side; RuntimeError where it does not come."""
+class Meeting(Hashable, Protocol):
+    """How ranks and workers find each other. Both methods wait for the other side.
+
+    They raise RuntimeError if it does not come within `TIMEOUT`.
+    """
 
     def sender(self, rank: int) -> Sender:
-        """Of a learner rank."""
-        ...
+        """Connect as a learner rank."""
 
     def receiver(self, worker: int) -> Receiver:
-        """Of a worker, numbered through all replicas of an engine."""
-        ...
+        """Connect as a worker; workers are numbered through all replicas of an engine."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class IncomingWeights:
-    """What a replica is told: where to meet, the number of its first worker, and what will come.
+    """What a replica needs to know to receive weights. Each of its workers receives all of them.
 
-    Every worker of an engine takes all weights. Iterated, it is the one worker of an engine on a CPU.
+    Iterating connects as the only worker of an engine on a CPU, and keeps the connection for the next time.
     """
 
     meeting: Meeting
     first_worker: int
+    """number of the replica's first worker"""
     expected: Expected
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
         return _receiver(self.meeting, self.first_worker).receive(self.expected, torch.device("cpu"))
 
 
-_receivers: dict[tuple[Meeting, int], Receiver] = {}
-
-
+@lru_cache(maxsize=1)
 def _receiver(meeting: Meeting, worker: int) -> Receiver:
-    """This process's, kept from step to step."""
-    if (meeting, worker) not in _receivers:
-        _receivers.clear()
-        _receivers[meeting, worker] = meeting.receiver(worker)
-    return _receivers[meeting, worker]
+    return meeting.receiver(worker)

@@ -1,7 +1,7 @@
-"""Weights from learner rank 0 straight to every worker of every replica: NCCL between accelerators, gloo between CPUs.
+"""Weights from learner rank 0 to every worker of every replica: NCCL between accelerators, gloo between CPUs.
 
-One broadcast a tensor, in the order in which the learner gathers them, so no device holds a second copy of a model. The
-receivers know names and shapes beforehand: see `cluster.engines`.
+Each tensor is one broadcast, in the order in which the learner gathers them, so no device holds a second copy of the
+model. The workers must know names and shapes beforehand (`Expected`).
 """
 
 from __future__ import annotations
@@ -13,47 +13,52 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed import BroadcastOptions, TCPStore
+from torch.distributed import BroadcastOptions, ProcessGroupGloo, TCPStore
 
 from rlanything.weights.transfer import TIMEOUT, Expected, NoSender, Sender
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BroadcastMeeting:
-    """A `Meeting` of `size` processes: learner rank 0 is the first and listens at the port. `nccl`, else gloo."""
+    """A `Meeting` at a TCP store, which learner rank 0 serves."""
 
     host: str
     port: int
     size: int
+    """number of processes: one rank and all workers"""
     nccl: bool
+    """NCCL, else gloo"""
 
     def sender(self, rank: int) -> Sender:
-        """See `Meeting.sender`."""
         return NoSender() if rank else BroadcastEnd(self, 0)
 
     def receiver(self, worker: int) -> BroadcastEnd:
-        """See `Meeting.receiver`."""
         return BroadcastEnd(self, 1 + worker)
 
 
 class BroadcastEnd:
-    """A process's end of the connection, as `Sender` or `Receiver`. Its RuntimeErrors are torch's own."""
+    """A process's end of the connection, a `Sender` or a `Receiver`. Its RuntimeErrors are torch's own.
+
+    The process group is made by hand, because the default groups are a learner's ranks and an engine's workers.
+    """
 
     def __init__(self, meeting: BroadcastMeeting, rank: int) -> None:
         store = TCPStore(meeting.host, meeting.port, meeting.size, is_master=rank == 0, timeout=TIMEOUT)
-        self._group = _group(store, meeting, rank)
+        self._group: Any = (
+            _nccl_group(store, rank, meeting.size)
+            if meeting.nccl
+            else ProcessGroupGloo(store, rank, meeting.size, TIMEOUT)
+        )
         self._options = BroadcastOptions()
         self._options.rootRank = 0
 
     def send(self, name: str, tensor: Tensor) -> None:
-        """See `Sender.send`; the tensor is on this process's device."""
         self._broadcast(tensor.contiguous())
 
     def finish(self) -> None:
-        """Nothing: whoever lacks a tensor has said so."""
+        """Do nothing: a broadcast raises if a worker did not take its tensor."""
 
     def receive(self, expected: Expected, device: torch.device) -> Iterator[tuple[str, Tensor]]:
-        """See `Receiver.receive`."""
         for name, shape, dtype in expected:
             tensor = torch.empty(tuple(shape), dtype=getattr(torch, dtype), device=device)
             self._broadcast(tensor)
@@ -63,19 +68,14 @@ class BroadcastEnd:
         self._group.broadcast([tensor], self._options).wait()
 
 
-def _group(store: TCPStore, meeting: BroadcastMeeting, rank: int) -> Any:
-    # Made by hand: the default group of a learner is that of its ranks, an engine's that of its workers.
-    if meeting.nccl:
-        from torch.distributed import ProcessGroupNCCL
+def _nccl_group(store: TCPStore, rank: int, size: int) -> Any:
+    from torch.distributed import ProcessGroupNCCL  # not in torch's builds for CPUs
 
-        options = ProcessGroupNCCL.Options()
-        options._timeout = TIMEOUT
-        # Else `wait` returns at once, and where another end is lost NCCL's watchdog ends this process much later.
-        os.environ["TORCH_NCCL_BLOCKING_WAIT"] = "1"
-        try:
-            return ProcessGroupNCCL(store, rank, meeting.size, options)
-        finally:
-            del os.environ["TORCH_NCCL_BLOCKING_WAIT"]  # other groups need not block
-    from torch.distributed import ProcessGroupGloo
-
-    return ProcessGroupGloo(store, rank, meeting.size, TIMEOUT)
+    options = ProcessGroupNCCL.Options()
+    options._timeout = TIMEOUT
+    # Without it `wait` returns at once, and NCCL's watchdog later kills this process if another one is lost.
+    os.environ["TORCH_NCCL_BLOCKING_WAIT"] = "1"
+    try:
+        return ProcessGroupNCCL(store, rank, size, options)
+    finally:
+        del os.environ["TORCH_NCCL_BLOCKING_WAIT"]  # other groups of this process need not block

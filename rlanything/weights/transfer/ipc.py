@@ -1,8 +1,8 @@
-"""Weights from each learner rank to the engine workers beside it, on its accelerator or, without any, on its machine.
+"""Weights from each learner rank to the engine workers on its accelerator, or on its machine if there are none.
 
-With ZeRO-3 every rank gathers every tensor, so each has them all, and nothing crosses the network twice. They go piece
-by piece through memory that both map (`pieces`); a socket without a file carries where that is, and back that it was
-taken.
+Under ZeRO-3 every rank gathers every tensor, so each rank has all weights, and nothing crosses the network twice. The
+weights go in pieces of memory that both processes map (`pieces`). A Unix socket carries each piece's handle to the
+workers, and their acknowledgements back.
 """
 
 from __future__ import annotations
@@ -22,134 +22,34 @@ import torch
 from torch import Tensor
 
 from rlanything.weights.transfer import TIMEOUT, Expected, NoSender, Sender
-from rlanything.weights.transfer.pieces import Piece, Place, unpacked
+from rlanything.weights.transfer.pieces import Piece, unpacked
 
-RETRY_S = 0.05
-# A sender waits less than a receiver, which else would give up too while ranks wait for one of them.
+RETRY_S = 0.05  # pause between attempts to connect
+# Ranks wait for one another in collectives. If a worker is lost, its rank has to give up before the workers of the
+# other ranks do.
 SENDER_TIMEOUT = TIMEOUT / 3
 TAKEN = b"taken"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class IpcMeeting:
-    """A `Meeting` in pairs: worker i takes its weights from rank `senders[i]`. `name` is unique.
-
-    `on_accelerators`: each pair shares one, through whose memory they go.
-    """
+    """A `Meeting` at Unix sockets: worker i connects to rank `senders[i]`."""
 
     name: str
+    """unique to this meeting"""
     senders: tuple[int, ...]
     on_accelerators: bool
+    """whether each pair shares an accelerator, whose memory carries the weights"""
 
     def sender(self, rank: int) -> Sender:
-        """See `Meeting.sender`."""
         count = self.senders.count(rank)
         return IpcSender(self._address(rank), count, self.on_accelerators) if count else NoSender()
 
     def receiver(self, worker: int) -> IpcReceiver:
-        """See `Meeting.receiver`."""
         return IpcReceiver(self._address(self.senders[worker]))
 
     def _address(self, rank: int) -> str:
-        return f"\0rlanything-{self.name}-{rank}"  # of Linux's abstract namespace (unix(7)): it goes with its processes
-
-
-class IpcSender:
-    """A rank's end, as `Sender`."""
-
-    def __init__(self, address: str, count: int, on_accelerator: bool) -> None:
-        self._on_accelerator = on_accelerator
-        self._piece: Piece | None = None
-        with _as_runtime_error(), socket.socket(socket.AF_UNIX) as listener:
-            listener.settimeout(SENDER_TIMEOUT.total_seconds())
-            listener.bind(address)
-            listener.listen(count)
-            self._connections = [_connection(listener.accept()[0]) for _ in range(count)]
-
-    def send(self, name: str, tensor: Tensor) -> None:
-        """See `Sender.send`."""
-        if self._piece is not None and not self._piece.fits(tensor):
-            self._hand_over()
-        self._piece = self._piece or Piece(tensor, self._on_accelerator)
-        self._piece.add(name, tensor)
-
-    def finish(self) -> None:
-        """See `Sender.finish`."""
-        self._hand_over()
-        with _as_runtime_error():
-            for connection in self._connections:
-                connection.send(None)
-        if self._on_accelerator:
-            torch.cuda.ipc_collect()
-
-    def _hand_over(self) -> None:
-        piece, self._piece = self._piece, None
-        if piece is None:
-            return
-        try:
-            with _as_runtime_error():
-                for connection in self._connections:
-                    connection.send((piece.place(), piece.expected))
-                for connection in self._connections:
-                    _receive(connection, SENDER_TIMEOUT)
-        finally:
-            piece.close()
-
-
-class IpcReceiver:
-    """A worker's end, as `Receiver`."""
-
-    def __init__(self, address: str) -> None:
-        with _as_runtime_error():
-            self._connection = _connection(_connected(address))
-
-    def receive(self, expected: Expected, device: torch.device) -> Iterator[tuple[str, Tensor]]:
-        """See `Receiver.receive`; here the sender tells what comes. Where whoever takes them gives up, the sender
-        learns of it."""
-        try:
-            while (message := self._next()) is not None:
-                weights = unpacked(*message, device)
-                with _as_runtime_error():
-                    self._connection.send(TAKEN)
-                yield from weights
-        except BaseException:
-            self._connection.close()
-            raise
-
-    def _next(self) -> tuple[Place, Expected] | None:
-        with _as_runtime_error():
-            message: tuple[Place, Expected] | None = _receive(self._connection, TIMEOUT)
-            return message
-
-
-def _connected(address: str) -> socket.socket:
-    """To a rank that may not listen yet."""
-    deadline = time.monotonic() + TIMEOUT.total_seconds()
-    while True:
-        found = socket.socket(socket.AF_UNIX)
-        try:
-            found.connect(address)
-            return found
-        except ConnectionRefusedError:
-            found.close()
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(RETRY_S)
-
-
-def _connection(found: socket.socket) -> Connection:
-    """Messages over a socket. Raises PermissionError where another user is at its other end."""
-    _, user, _ = struct.unpack("3i", found.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    if user != os.getuid():
-        raise PermissionError(f"a process of user {user} answers where weights are handed over")
-    found.settimeout(None)
-    return Connection(found.detach())
-
-
-def _receive(connection: Connection, timeout: timedelta) -> Any:
-    if not connection.poll(timeout.total_seconds()):
-        raise TimeoutError(f"no answer within {timeout.total_seconds():g} s")
-    return connection.recv()
+        return f"\0rlanything-{self.name}-{rank}"  # Linux's abstract namespace (unix(7)): no file is left behind
 
 
 @contextmanager
@@ -157,4 +57,99 @@ def _as_runtime_error() -> Iterator[None]:
     try:
         yield
     except (OSError, EOFError) as error:
-        raise RuntimeError(f"the other end of a transfer of weights was lost: {error!r}") from error
+        raise RuntimeError(f"weight transfer: the connection to the other process failed: {error!r}") from error
+
+
+class IpcSender:
+    """A rank's end, connected to `count` workers."""
+
+    @_as_runtime_error()
+    def __init__(self, address: str, count: int, on_accelerator: bool) -> None:
+        self._on_accelerator = on_accelerator
+        self._piece: Piece | None = None
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.settimeout(SENDER_TIMEOUT.total_seconds())
+            listener.bind(address)
+            listener.listen(count)
+            self._connections = [_connection(listener.accept()[0]) for _ in range(count)]
+
+    def send(self, name: str, tensor: Tensor) -> None:
+        if self._piece is not None and not self._piece.fits(tensor):
+            self._hand_over()
+        self._piece = self._piece or Piece(tensor, self._on_accelerator)
+        self._piece.add(name, tensor)
+
+    def finish(self) -> None:
+        self._hand_over()
+        for connection in self._connections:
+            _send(connection, None)
+        if self._on_accelerator:
+            torch.cuda.ipc_collect()
+
+    def _hand_over(self) -> None:
+        """Let every worker take the current piece, then free it."""
+        piece, self._piece = self._piece, None
+        if piece is None:
+            return
+        try:
+            for connection in self._connections:
+                _send(connection, (piece.handle(), piece.expected))
+            for connection in self._connections:
+                _receive(connection, SENDER_TIMEOUT)
+        finally:
+            piece.close()
+
+
+class IpcReceiver:
+    """A worker's end. The sender says what comes, so `expected` is not used."""
+
+    @_as_runtime_error()
+    def __init__(self, address: str) -> None:
+        self._connection = _connection(_connect(address))
+
+    def receive(self, expected: Expected, device: torch.device) -> Iterator[tuple[str, Tensor]]:
+        try:
+            while (message := _receive(self._connection, TIMEOUT)) is not None:
+                handle, contents = message
+                weights = unpacked(handle, contents, device)
+                _send(self._connection, TAKEN)
+                yield from weights
+        except BaseException:  # also if the engine stops iterating
+            self._connection.close()  # which tells the sender
+            raise
+
+
+def _connect(address: str) -> socket.socket:
+    """Connect to a rank, which may not listen yet."""
+    deadline = time.monotonic() + TIMEOUT.total_seconds()
+    while True:
+        client = socket.socket(socket.AF_UNIX)
+        try:
+            client.connect(address)
+            return client
+        except ConnectionRefusedError:
+            client.close()
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(RETRY_S)
+
+
+def _connection(connected: socket.socket) -> Connection:
+    """Messages over a socket. Raises PermissionError if the process at the other end is another user's."""
+    _, user, _ = struct.unpack("3i", connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    if user != os.getuid():
+        raise PermissionError(f"found a process of user {user}, expected one of user {os.getuid()}")
+    connected.settimeout(None)
+    return Connection(connected.detach())
+
+
+@_as_runtime_error()
+def _send(connection: Connection, message: Any) -> None:
+    connection.send(message)
+
+
+@_as_runtime_error()
+def _receive(connection: Connection, timeout: timedelta) -> Any:
+    if not connection.poll(timeout.total_seconds()):
+        raise TimeoutError(f"no answer within {timeout.total_seconds():g} s")
+    return connection.recv()

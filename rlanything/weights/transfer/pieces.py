@@ -1,8 +1,10 @@
-"""Weights packed into memory that other processes can map: of this machine without a name, or of one accelerator by
-CUDA IPC. A piece's memory is there as long as its maker or anyone who mapped it needs it.
+"""Weights packed into memory that other processes can map.
 
-Source: pytorch.org/docs, "torch.multiprocessing", sharing CUDA tensors: the maker's allocator keeps what it shared
-until the last process that mapped it lets go; where that one is killed meanwhile, until the maker ends.
+On a machine's CPUs this is anonymous shared memory, on an accelerator memory shared by CUDA IPC. A piece's memory
+exists as long as its maker or a process that mapped it needs it.
+
+Source: pytorch.org/docs, "torch.multiprocessing", sharing CUDA tensors. The maker's allocator keeps shared memory until
+the last process that mapped it lets go. If such a process is killed, the memory stays until the maker ends.
 """
 
 from __future__ import annotations
@@ -17,15 +19,18 @@ from torch import Tensor
 from rlanything.processes.shared_memory import SharedMemory
 from rlanything.weights.transfer import Expected
 
-PIECE_BYTES = 1 << 28  # few round trips, and a second one fits beside it
-ALIGNMENT = 64  # bytes, more than any dtype wants
+PIECE_BYTES = 1 << 28  # large enough for few round trips, small enough to leave room for a second piece
+ALIGNMENT = 64  # bytes, at least what any dtype needs
 
-Place = str | list[Any]  # a path that this machine's processes can open, or what torch makes of an accelerator's memory
-DEVICE = 6  # of the arguments of torch's rebuild_cuda_tensor: as the maker's process numbers it
+Handle = str | list[Any]  # a path that processes of this machine can open, or arguments of torch's rebuild_cuda_tensor
+DEVICE = 6  # index of the device's number, in the maker's numbering, in the arguments of rebuild_cuda_tensor
 
 
 class Piece:
-    """Room for a tensor like `first`, and for more after it. `close` it when others have mapped it."""
+    """Memory with room for the tensor `first` and for more behind it; `expected` lists what it holds.
+
+    `close` it when others have mapped it.
+    """
 
     def __init__(self, first: Tensor, on_accelerator: bool) -> None:
         size = max(PIECE_BYTES, first.nbytes)
@@ -35,7 +40,7 @@ class Piece:
         else:
             self._memory = SharedMemory(create=True, size=size)
             self._data = _bytes(self._memory)
-        self._expected: list[tuple[str, tuple[int, ...], str]] = []
+        self.expected: Expected = ()
         self._end = 0
 
     def fits(self, tensor: Tensor) -> bool:
@@ -43,36 +48,31 @@ class Piece:
         return self._end + tensor.nbytes <= len(self._data)
 
     def add(self, name: str, tensor: Tensor) -> None:
-        """Copy it in."""
+        """Copy a weight that fits into the piece."""
         data = tensor.detach().contiguous().view(-1).view(torch.uint8)
         self._data[self._end : self._end + len(data)].copy_(data)
-        self._expected.append((name, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")))
+        self.expected += ((name, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")),)
         self._end = _aligned(self._end + len(data))
 
-    @property
-    def expected(self) -> Expected:
-        """What is in it."""
-        return tuple(self._expected)
-
-    def place(self) -> Place:
-        """For `unpacked`, in any number of processes: of an accelerator's memory, one each."""
+    def handle(self) -> Handle:
+        """What another process passes to `unpacked`. On an accelerator, each process needs a handle of its own."""
         if self._memory is not None:
             return self._memory.name
         from torch.multiprocessing.reductions import reduce_tensor
 
         torch.cuda.synchronize(self._data.device)
         *arguments, _ = reduce_tensor(self._data)[1]
-        return [*arguments, False]  # no event to wait for: torch would never close the receiver's end of it
+        return [*arguments, False]  # no event to wait for, because torch would leave the receiver's event open
 
     def close(self) -> None:
-        """Let go of it."""
+        """Unmap the memory in this process."""
         del self._data
         if self._memory is not None:
             self._memory.close()
 
 
 def packed(weights: Iterable[tuple[str, Tensor]]) -> Iterator[Piece]:
-    """All of them, in this machine's memory. A piece is closed when the next one is asked for."""
+    """Pieces of this machine's memory that hold all weights. A piece is closed when the next one is asked for."""
     piece: Piece | None = None
     try:
         for name, tensor in weights:
@@ -89,10 +89,13 @@ def packed(weights: Iterable[tuple[str, Tensor]]) -> Iterator[Piece]:
             piece.close()
 
 
-def unpacked(place: Place, expected: Expected, device: torch.device) -> list[tuple[str, Tensor]]:
-    """The weights of another process's piece; they keep its memory. `device` is the accelerator that both use, whose
-    memory they are a copy of: that process can have its own back."""
-    data, end, weights = _mapped(place, device), 0, []
+def unpacked(handle: Handle, expected: Expected, device: torch.device) -> list[tuple[str, Tensor]]:
+    """(name, tensor) of each weight in another process's piece.
+
+    Tensors in a machine's memory share the piece and keep it mapped. Those on an accelerator (`device`) are copies, so
+    that the other process can free its memory.
+    """
+    data, end, weights = _mapped(handle, device), 0, []
     for name, shape, dtype_name in expected:
         dtype, shape = getattr(torch, dtype_name), tuple(shape)
         size = torch.Size(shape).numel() * dtype.itemsize
@@ -101,16 +104,17 @@ def unpacked(place: Place, expected: Expected, device: torch.device) -> list[tup
     return weights
 
 
-def _mapped(place: Place, device: torch.device) -> Tensor:
-    if not isinstance(place, str):
+def _mapped(handle: Handle, device: torch.device) -> Tensor:
+    if not isinstance(handle, str):
         from torch.multiprocessing.reductions import rebuild_cuda_tensor
 
-        arguments = [*place[:DEVICE], device.index or 0, *place[DEVICE + 1 :]]
+        arguments = [*handle]
+        arguments[DEVICE] = device.index or 0
         theirs: Tensor = rebuild_cuda_tensor(*arguments)
         ours = theirs.clone()
-        torch.cuda.synchronize(device)  # it is mapped until then
+        torch.cuda.synchronize(device)  # the copy must end before the memory is unmapped
         return ours
-    memory = SharedMemory(place)
+    memory = SharedMemory(handle)
     try:
         return _bytes(memory)
     finally:
@@ -118,7 +122,7 @@ def _mapped(place: Place, device: torch.device) -> Tensor:
 
 
 def _bytes(memory: SharedMemory) -> Tensor:
-    # Not torch.frombuffer: it would not keep the memory mapped.
+    # torch.frombuffer would not keep the memory mapped.
     return torch.from_numpy(np.frombuffer(memory.map, dtype=np.uint8))
 
 

@@ -1,0 +1,71 @@
+"""The learner's weights under their Hugging Face names: for engines, and as a folder that transformers can load.
+
+Under ZeRO-3 each weight is gathered from all ranks for as long as it is looked at, so every rank has to iterate over
+all of them, also a rank that has no use for them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from rlanything.config.schema import LearnerConfig
+from rlanything.learner.adapters import adapter_parameters, frozen_parameters
+from rlanything.weights.lora import LORA_B, merged
+
+
+def trained_weights(lm: nn.Module, config: LearnerConfig, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
+    """(name, tensor of `dtype`) of every weight that trains: of the model, tied weights once, or of its adapters.
+
+    An adapter's lora_B includes the factor lora_alpha / lora_rank (`rlanything.weights.lora`). A tensor may share the
+    parameter's memory and is valid until the next one is asked for.
+    """
+    parameters = adapter_parameters(lm) if config.lora_rank else lm.named_parameters()
+    for name, tensor in _gathered(parameters, config.zero_stage):
+        if config.lora_rank and name.endswith(LORA_B):
+            tensor = tensor * (config.lora_alpha / config.lora_rank)
+        yield name, tensor.to(dtype)
+
+
+def frozen_weights(lm: nn.Module, config: LearnerConfig) -> Iterator[tuple[str, Tensor]]:
+    """(name, float32 tensor) of every weight that the adapters are added to."""
+    for name, tensor in _gathered(frozen_parameters(lm), config.zero_stage):
+        yield name, tensor.float()
+
+
+def export(folder: Path, lm: Any, tokenizer: Any, config: LearnerConfig) -> None:
+    """Write model (float32, adapters merged) and tokenizer in Hugging Face format, on rank 0.
+
+    All ranks must call this. The folder appears by rename, and replaces an older one.
+    """
+    weights = trained_weights(lm, config, torch.float32)
+    if config.lora_rank:
+        adapters = [(name, tensor.clone()) for name, tensor in weights]
+        weights = merged(frozen_weights(lm, config), adapters)
+    state = {}
+    for name, tensor in weights:
+        if dist.get_rank() == 0:
+            state[name] = tensor.to("cpu", copy=True)
+    if dist.get_rank() == 0:
+        part = folder.with_name(folder.name + ".part")
+        shutil.rmtree(part, ignore_errors=True)
+        lm.save_pretrained(part, state_dict=state)
+        tokenizer.save_pretrained(part)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.rename(part, folder)
+    dist.barrier()
+
+
+def _gathered(parameters: Iterable[tuple[str, nn.Parameter]], zero_stage: int) -> Iterator[tuple[str, Tensor]]:
+    from deepspeed.zero import GatheredParameters  # after `start_deepspeed` has chosen the accelerator
+
+    for name, parameter in parameters:
+        with GatheredParameters([parameter], enabled=zero_stage == 3):
+            yield name, parameter.detach()
