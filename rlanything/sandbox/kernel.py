@@ -1,4 +1,8 @@
-"""The Linux calls that isolation is made of and that Python does not offer. Standard library alone: see `runner`."""
+"""The Linux system calls that isolate a process and that Python's `os` module lacks.
+
+Standard library alone, because the runner imports it. Every function raises OSError if its call fails. Sources:
+namespaces(7), clone(2), mount(2), mount_setattr(2), pivot_root(2), capabilities(7), seccomp(2).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ _ATTR_RDONLY, _ATTR_NOSUID, _ATTR_NODEV = 1, 2, 4
 _PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 22, 24, 38
 _SECCOMP_MODE_FILTER, _CAP_VERSION_3 = 2, 0x20080522
 _CALLS = {"x86_64": {"clone": 56, "pivot_root": 155}, "aarch64": {"clone": 220, "pivot_root": 41}}
-_MOUNT_SETATTR = 442  # on every architecture
+_MOUNT_SETATTR = 442  # the same number on every architecture
 SUPPORTED = platform.system() == "Linux" and platform.machine() in _CALLS
 
 _no_capabilities = (ctypes.c_uint32 * 2)(_CAP_VERSION_3, 0), (ctypes.c_uint32 * 6)()
@@ -26,67 +30,69 @@ _no_capabilities = (ctypes.c_uint32 * 2)(_CAP_VERSION_3, 0), (ctypes.c_uint32 * 
 
 def _syscall(name: str, *args: int | bytes | ctypes.c_void_p) -> int:
     number = _MOUNT_SETATTR if name == "mount_setattr" else _CALLS[platform.machine()][name]
-    given = [ctypes.c_long(a) if isinstance(a, int) else a for a in args]
-    return check_call(libc.syscall(ctypes.c_long(number), *given), name)
+    return check_call(libc.syscall(*(ctypes.c_long(a) if isinstance(a, int) else a for a in (number, *args))), name)
 
 
 def unshare(flags: int) -> None:
-    """Move this process (its children, for CLONE_NEWPID) into new namespaces."""
+    """Move this process into new namespaces. For CLONE_NEWPID its later children move instead."""
     check_call(libc.unshare(flags), "unshare")
 
 
 def fork_into(flags: int) -> int:
-    """As os.fork, into new namespaces; of a process with one thread. As the first of a process namespace the child is
-    spared all signals of its own that it does not handle."""
+    """Fork like os.fork, with the child in new namespaces. The caller must have a single thread.
+
+    In a new PID namespace the child is process 1: a signal from inside the namespace that it does not handle does
+    nothing to it, not even SIGKILL (pid_namespaces(7)).
+    """
     return _syscall("clone", flags | signal.SIGCHLD, 0, 0, 0, 0)
 
 
 def mount(source: str, target: Path, kind: str, flags: int, options: str = "") -> None:
-    """mount(2)."""
+    """Call mount(2)."""
     check_call(libc.mount(source.encode(), bytes(target), kind.encode(), flags, options.encode()), f"mount {target}")
 
 
 def unmount(target: Path) -> None:
-    """Take off what is mounted at `target`."""
+    """Unmount what is mounted at `target`, even if it is in use (MNT_DETACH)."""
     check_call(libc.umount2(bytes(target), _MNT_DETACH), f"unmount {target}")
 
 
 def bind_read_only(source: str, target: Path) -> None:
-    """Show `source` and all that is mounted below it at `target`, unchangeable."""
+    """Bind `source`, with everything mounted below it, to `target` and make it read-only."""
     mount(source, target, "", MS_BIND | MS_REC)
     make_read_only(target, _AT_RECURSIVE)
 
 
 def make_read_only(target: Path, flags: int = 0, device: bool = False) -> None:
-    """Let nobody change what is mounted at `target`; a device can still be used. Wants Linux 5.12."""
+    """Make the mount at `target` read-only. `device` keeps a device node usable. Needs Linux 5.12 or later."""
     attributes = (ctypes.c_uint64 * 4)(_ATTR_RDONLY | _ATTR_NOSUID | (0 if device else _ATTR_NODEV))
     pointer = ctypes.cast(attributes, ctypes.c_void_p)
     _syscall("mount_setattr", _AT_FDCWD, bytes(target), flags, pointer, ctypes.sizeof(attributes))
 
 
 def enter_root(root: Path) -> None:
-    """Make `root` the root of this process's mount namespace, and let go of the old one."""
+    """Make `root` the root of this process's mount namespace with pivot_root, and detach the old root."""
     os.chdir(root)
-    _syscall("pivot_root", b".", b".")  # the old root is mounted over the new one: taking it off leaves the new
+    _syscall("pivot_root", b".", b".")  # this stacks the old root on top of the new one, so that "." unmounts the old
     unmount(Path("."))
     os.chdir("/")
 
 
 def allow_no_new_privileges() -> None:
-    """Nothing that this process starts can ever have more than it has."""
+    """Set no_new_privs and empty the capability bounding set: no descendant can gain privileges, not even by exec."""
     prctl(_PR_SET_NO_NEW_PRIVS, 1)
     for capability in range(64):
         if libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
-            break  # the kernel's last capability
+            break  # past the last capability that the kernel has
 
 
 def drop_privileges() -> None:
-    """Give up all capabilities."""
+    """Give up all capabilities with capset(2)."""
     check_call(libc.capset(*_no_capabilities), "capset")
 
 
 class SystemCallFilter(ctypes.Structure):
-    """A seccomp program as the kernel takes it, from what libseccomp exports."""
+    """A seccomp filter as the kernel takes it (struct sock_fprog), made from what `seccomp.compile_filter` returns."""
 
     _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_char_p)]
 
@@ -94,5 +100,5 @@ class SystemCallFilter(ctypes.Structure):
         super().__init__(len(program) // 8, program)
 
     def apply(self) -> None:
-        """To this process and all that it starts."""
+        """Apply the filter to this process and all its later children. It cannot be removed."""
         prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(self))

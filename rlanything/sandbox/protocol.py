@@ -1,4 +1,4 @@
-"""What the pool and a runner say to each other. Standard library alone: see `runner`."""
+"""The messages between the pool and a runner. Standard library alone, because the runner imports it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ MIB = 1 << 20
 
 
 class Verdict(StrEnum):
-    """What became of a program on one input. `SANDBOX_ERROR` is the infrastructure's: never a reward."""
+    """How an execution ended. SANDBOX_ERROR is a fault of the infrastructure and never becomes a reward."""
 
-    OK = "ok"  # it ended by itself with status 0; whether its output is right, others know
-    WRONG_ANSWER = "wrong_answer"
+    OK = "ok"  # exit status 0; the sandbox does not know whether the output is right
+    WRONG_ANSWER = "wrong_answer"  # set by the caller, which compares outputs
     RUNTIME_ERROR = "runtime_error"
     TIME_LIMIT = "time_limit"
     MEMORY_LIMIT = "memory_limit"
@@ -25,39 +25,53 @@ class Verdict(StrEnum):
     SANDBOX_ERROR = "sandbox_error"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Of one execution. Above `time_s` of processor time it fails, above `wall_s` it is killed: much more, for runners
-    share the processor."""
+    """Limits of one execution."""
 
     time_s: float = 4.0
+    """Processor time [s]."""
     wall_s: float = 20.0
-    memory_mb: int = 512  # [MiB]
-    output_mb: int = 16  # written to standard output, to standard error or to a file [MiB]
-    num_thread: int = 32  # at once; with seccomp there is only one process
-    files_mb: int = 16  # of all files together [MiB]
+    """Elapsed time [s] after which the program is killed. Much larger than `time_s`, because runners share cores."""
+    memory_mb: int = 512
+    """Address space [MiB]."""
+    output_mb: int = 16
+    """Largest size of standard output, of standard error, and of any file [MiB]."""
+    num_thread: int = 32
+    """Threads at once. The seccomp filter allows a single process."""
+    files_mb: int = 16
+    """All files in /tmp together [MiB]."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Execution:
-    """What a program did. `error` is the end of its standard error, `seconds` processor time."""
+    """The result of one execution."""
 
     verdict: Verdict
     output: bytes = b""
+    """Standard output, up to `Limits.output_mb`."""
     error: str = ""
+    """The end of standard error, or why the sandbox failed."""
     exit_code: int = 0
+    """The exit status, or the negative number of the signal that ended the program."""
     seconds: float = 0.0
+    """Processor time [s]."""
     wall_s: float = 0.0
+    """Elapsed time [s]."""
     memory_mb: float = 0.0
+    """Largest resident memory [MiB]."""
 
 
 def send(connection: socket.socket, header: dict[str, Any], files: Sequence[int] = ()) -> None:
-    """One packet: a header, and open files that the other side gets too. A program's texts travel as files alone, so
-    the runner never holds what a later program could find in its memory."""
+    """Send one packet: a JSON header, and open files that the other side receives too (SCM_RIGHTS).
+
+    Sources, inputs and outputs travel as files only. The runner never holds them in its memory, so no later program
+    can find them there.
+    """
     socket.send_fds(connection, [json.dumps(header).encode()], list(files))
 
 
 def receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
-    """The next packet; None where the other side has gone."""
+    """Receive the next packet, or None if the other side has closed the connection."""
     data, files, _, _ = socket.recv_fds(connection, MAX_PACKET, MAX_FILES)
     return (json.loads(data), files) if data else None

@@ -1,6 +1,6 @@
-"""Programs that try to break out, to break down, or to be judged better than they are.
+"""Programs that try to escape, to exhaust the machine, or to get a better verdict than they deserve.
 
-Every verdict is right, nothing of the host is read or changed, and the next program is served as if nothing had been.
+Every verdict is right, nothing of the host is read or changed, and the next program runs as if nothing had happened.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from rlanything.sandbox.kernel import SUPPORTED
 from rlanything.sandbox.pool import Sandbox
 from rlanything.sandbox.protocol import Execution, Limits, Verdict
 
-pytestmark = pytest.mark.skipif(not SUPPORTED, reason="the sandbox wants Linux")
+pytestmark = pytest.mark.skipif(not SUPPORTED, reason="the sandbox needs Linux")
 LIMITS = Limits(time_s=1.0, wall_s=4.0, memory_mb=256, output_mb=16, num_thread=4, files_mb=4)
 OK, RUNTIME, TIME = Verdict.OK, Verdict.RUNTIME_ERROR, Verdict.TIME_LIMIT
 MEMORY, OUTPUT = Verdict.MEMORY_LIMIT, Verdict.OUTPUT_LIMIT
@@ -31,7 +31,7 @@ SECRET = "the input of another program"
 
 @dataclass(frozen=True)
 class Attack:
-    """A program, its verdict, and what its output must hold."""
+    """A program, its possible verdicts, and its expected output (None: any)."""
 
     source: str
     verdict: Verdict | tuple[Verdict, ...]
@@ -40,7 +40,7 @@ class Attack:
 
 
 def refused(call: str, setup: str = "import os") -> Attack:
-    """Prints `refused` where the call raises OSError; anything else is a way out."""
+    """A program that prints "refused" if a call raises OSError. Any other output is a way out of the sandbox."""
     return Attack(
         f"{setup}\ntry:\n    print('done', {call})\nexcept OSError as e:\n    print('refused')", OK, "refused\n"
     )
@@ -50,12 +50,12 @@ LIBC = "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n"
 
 
 def denied(call: str) -> Attack:
-    """A system call by way of the C library returns -1."""
+    """A program whose system call, made through the C library, returns -1."""
     return Attack(f"{LIBC}print({call})", OK, "-1\n")
 
 
 ATTACKS = {
-    # too much of everything
+    # exhausting memory, time, processes, files
     "fork_bomb": Attack("import os\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        pass", TIME),
     "fork_bomb_that_gives_up": Attack("import os\nwhile True:\n    os.fork()", RUNTIME),
     "thread_bomb": Attack(
@@ -96,7 +96,7 @@ ATTACKS = {
     "stdout_flood": Attack("while True:\n    print('x' * 10**6)", OUTPUT),
     "stderr_flood": Attack("import sys\nwhile True:\n    sys.stderr.write('x' * 10**6)", OUTPUT),
     "sparse_stdout": Attack("import os\nos.ftruncate(1, 10**12)", (RUNTIME, OUTPUT)),
-    # signals, and processes that want to stay
+    # signals, and processes that outlive the program
     "ignores_sigterm": Attack(
         "import signal\nfor s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGXCPU):\n"
         "    signal.signal(s, signal.SIG_IGN)\nwhile True:\n    pass",
@@ -122,7 +122,7 @@ ATTACKS = {
     "shell_out": refused("os.system('echo out') and exec('raise OSError')"),
     "exits_without_flushing": Attack("import os\nprint('lost')\nos._exit(0)", OK, ""),
     "exit_status": Attack("import sys\nprint('right')\nsys.exit(3)", RUNTIME, "right\n"),
-    # reading what is not its own
+    # reading what belongs to others
     "the_host_s_files": refused("open('/etc/passwd').read()"),
     "home": refused("os.listdir(os.path.expanduser('~root'))"),
     "proc": refused("os.listdir('/proc')"),
@@ -147,7 +147,7 @@ ATTACKS = {
     "what_the_program_before_left": Attack(
         "import os\nprint(os.listdir('/tmp'))\nopen('/tmp/left', 'w').write('x')", OK, "[]\n"
     ),
-    # writing what is not its own
+    # writing what belongs to others
     "writes_the_root": refused("open('/x', 'w')"),
     "writes_the_library": refused("open(os.__file__, 'a')"),
     "removes_the_library": refused("os.remove(os.__file__)"),
@@ -180,7 +180,7 @@ ATTACKS = {
         "[socket.socket(socket.AF_UNIX).connect(n) for n in ('\\0/tmp/.X11-unix/X0', '/run/docker.sock')]",
         "import socket",
     ),
-    # being judged better than it is
+    # getting a better verdict
     "patches_the_exit": Attack(
         "import os, sys, atexit, threading\nos._exit = lambda code: None\nsys.exit = os._exit\n"
         "atexit.register(1 .real.__add__)\n1/0",
@@ -212,26 +212,26 @@ def execute(sandbox: Sandbox, source: str | bytes, stdin: bytes = b"", limits: L
     return asyncio.run(sandbox.run(given, stdin, limits))
 
 
-def strangers() -> set[int]:
-    """Processes below this one."""
+def descendants() -> set[int]:
+    """Return the ids of all descendants of this process."""
     return {p.pid for p in psutil.Process().children(recursive=True)}
 
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_an_attack_gets_its_verdict_and_nothing_more(sandbox, name):
     attack = ATTACKS[name]
-    for _ in range(2):  # both runners are up
+    for _ in range(2):  # starts both runners
         execute(sandbox, "pass", SECRET.encode())
-    before, restarts = strangers(), sandbox.restarts
+    before, restarts = descendants(), sandbox.restarts
     started = time.monotonic()
     result = execute(sandbox, attack.source, limits=attack.limits)
     assert time.monotonic() - started < attack.limits.wall_s + 5, "the host stays responsive"
     expected = attack.verdict if isinstance(attack.verdict, tuple) else (attack.verdict,)
     assert result.verdict in expected, result
     assert attack.output is None or result.output.decode() == attack.output, result
-    assert strangers() <= before, "a process was left behind"
+    assert descendants() <= before, "a process was left behind"
     after = execute(sandbox, "import math\nprint(int(math.sqrt(int(input()))))", b"49\n")
-    assert (after.verdict, after.output) == (OK, b"7\n"), "the next program is served as if nothing had been"
+    assert (after.verdict, after.output) == (OK, b"7\n"), "the next program runs as if nothing had happened"
     assert sandbox.restarts == restarts
 
 
@@ -239,12 +239,12 @@ def test_the_suite_is_large_enough():
     assert len(ATTACKS) >= 40
 
 
-def test_a_program_that_is_not_utf_8_fails_as_python_says(sandbox):
+def test_a_program_that_is_not_utf_8_fails_as_in_python(sandbox):
     result = execute(sandbox, b"x = '\xff\xfe'\nprint(1)")
     assert result.verdict is RUNTIME and "SyntaxError" in result.error
 
 
-def test_ten_megabytes_of_output_are_read_and_are_no_timeout(sandbox):
+def test_ten_megabytes_of_output_are_read_in_time(sandbox):
     result = execute(sandbox, "print('x' * 10**7)")
     assert result.verdict is OK and len(result.output) == 10**7 + 1
 
@@ -271,7 +271,7 @@ def test_the_same_program_gives_the_same_output_twice(sandbox):
     assert execute(sandbox, source).output == execute(sandbox, source).output
 
 
-HONEST = {  # programs that do what Python programs do: (source, what they print, given "3\\n1 2 3\\n")
+HONEST = {  # ordinary programs: (source, what they print if their input is "3\\n1 2 3\\n")
     "open_zero": ("print(open(0).read().split())", "['3', '1', '2', '3']"),
     "dev_stdin": ("import sys\nsys.stdin = open('/dev/stdin')\nprint(input(), input())", "3 1 2 3"),
     "readlines": ("import sys\nprint(len(sys.stdin.readlines()))", "2"),
@@ -315,20 +315,20 @@ def test_an_honest_program_runs_as_it_would_anywhere(sandbox, name):
     assert (result.verdict, result.output.decode().strip()) == (OK, expected), result
 
 
-def test_a_program_that_something_outside_kills_is_the_sandbox_s_fault(sandbox):
+def test_a_program_that_is_killed_from_outside_is_the_sandbox_s_fault(sandbox):
     async def main() -> Execution:
         under_way = asyncio.ensure_future(sandbox.run(b"import time\ntime.sleep(3)", b"", LIMITS))
         await asyncio.sleep(0.5)
-        [program] = strangers() - before
+        [program] = descendants() - before
         psutil.Process(program).kill()
         return await under_way
 
     execute(sandbox, "pass")
-    before = strangers()
+    before = descendants()
     assert asyncio.run(main()).verdict is Verdict.SANDBOX_ERROR
 
 
-def test_what_cannot_be_started_is_the_sandbox_s_fault(sandbox):
+def test_a_program_that_cannot_be_started_is_the_sandbox_s_fault(sandbox):
     result = execute(sandbox, "print(1)", limits=replace(LIMITS, time_s=float("inf")))
     assert result.verdict is Verdict.SANDBOX_ERROR and "could not be started" in result.error
     assert execute(sandbox, "print(1)").output == b"1\n"
@@ -388,13 +388,13 @@ def test_executions_side_by_side_do_not_meet(sandbox):
 
 @pytest.fixture
 def closed():
-    """A folder that nobody else may enter; not below /tmp, which programs have for their own."""
+    """A folder that no other user may enter. It is not in /tmp, because programs get a /tmp of their own."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         yield Path(folder)
 
 
 def test_an_interpreter_in_a_folder_that_others_may_not_enter(closed, monkeypatch):
-    """As below /root or another's home: the runner is nobody there, and must not need the way again."""
+    """Such a folder is /root or a home. The runner becomes another user, who cannot open that path again."""
     library = closed / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}"
     unneeded = shutil.ignore_patterns("site-packages", "dist-packages", "test", "__pycache__", "config-*", "idlelib")
     shutil.copytree(os.path.dirname(os.__file__), library, ignore=unneeded, symlinks=True)
@@ -408,19 +408,19 @@ def test_an_interpreter_in_a_folder_that_others_may_not_enter(closed, monkeypatc
 
 
 def test_closing_the_sandbox_ends_all_that_it_started():
-    before = strangers()
+    before = descendants()
     with Sandbox(3) as own:
         asyncio.run(own.run(b"print(1)", b"", LIMITS))
-        assert strangers() - before
+        assert descendants() - before
     deadline = time.monotonic() + 5
-    while strangers() - before and time.monotonic() < deadline:
+    while descendants() - before and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not strangers() - before
+    assert not descendants() - before
 
 
-def test_where_programs_cannot_be_isolated_the_sandbox_says_so_unless_it_was_allowed():
+def test_if_programs_cannot_be_isolated_the_sandbox_says_so_unless_that_is_allowed():
     start = "from rlanything.sandbox.pool import Sandbox; Sandbox(1, {}).close()"
-    forbid = "echo 0 > /proc/sys/user/max_user_namespaces && exec {} -c '{}'"  # of the namespace that unshare makes
+    forbid = "echo 0 > /proc/sys/user/max_user_namespaces && exec {} -c '{}'"  # in the namespace of unshare
 
     def run(allow: bool) -> subprocess.CompletedProcess:
         line = ["unshare", "-Ur", "sh", "-c", forbid.format(sys.executable, start.format(allow))]
@@ -440,9 +440,9 @@ def test_without_isolation_limits_still_hold():
         assert execute(own, "while True:\n    pass").verdict is TIME
         assert execute(own, "import time\ntime.sleep(60)", limits=replace(LIMITS, wall_s=1.0)).verdict is TIME
         assert execute(own, "x = bytearray(10**11)").verdict is MEMORY
-        before = strangers()
+        before = descendants()
         daemon = "import os, time\nif not os.fork():\n    os.setsid()\n    os.fork()\n    time.sleep(600)"
-        assert execute(own, daemon).verdict is OK and strangers() == before
+        assert execute(own, daemon).verdict is OK and descendants() == before
         assert execute(own, ATTACKS["kills_its_group"].source).verdict is RUNTIME
 
 
@@ -450,12 +450,12 @@ def test_closing_waits_for_no_program():
     own = Sandbox(1)
     closing = threading.Timer(1.0, own.close)
     closing.start()
-    told = execute(own, "import time\ntime.sleep(600)", limits=replace(LIMITS, wall_s=600.0))
+    result = execute(own, "import time\ntime.sleep(600)", limits=replace(LIMITS, wall_s=600.0))
     closing.join()
-    assert told.verdict is Verdict.SANDBOX_ERROR and "closed" in told.error
+    assert result.verdict is Verdict.SANDBOX_ERROR and "closed" in result.error
 
 
-def test_without_isolation_no_folder_is_left_where_the_caller_is_killed_meanwhile(tmp_path):
+def test_without_isolation_no_folder_is_left_if_the_caller_is_killed_meanwhile(tmp_path):
     there = str(tmp_path / "there")
     program = (
         "import os, time\n"
@@ -480,4 +480,6 @@ def test_without_isolation_no_folder_is_left_where_the_caller_is_killed_meanwhil
     )
     killed = subprocess.run([sys.executable, "-c", caller], capture_output=True, text=True, timeout=60, check=False)
     assert killed.returncode == -signal.SIGKILL and not killed.stderr, killed
-    assert not Path((tmp_path / "there").read_text()).exists()  # its standard error is the runner's, which ended too
+    assert not Path(
+        (tmp_path / "there").read_text()
+    ).exists()  # run() returned, so the runner, which shares its standard error, has ended too

@@ -1,7 +1,7 @@
-"""A demonstrator that sees only what a policy sees, and searches where things of a kind usually are.
+"""Demonstrates acting on what a policy sees: it searches where objects of a kind usually are.
 
-The planner knows where everything is; a model that imitated it would learn to guess. The explorer reads the
-same observations as the policy and looks for things in the order of a placement prior.
+The planner knows where everything is, and a model that imitated it would learn to guess. The explorer reads the same
+observations as the policy and searches in the order of a placement prior.
 """
 
 from __future__ import annotations
@@ -13,27 +13,23 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from rlanything.domains.alfworld.model import Game, Goal, GoalKind
+from rlanything.domains.alfworld.rules import TREATMENTS
 from rlanything.domains.alfworld.simulator import NOTHING_HAPPENS
 
 Prior = dict[str, Counter[str]]
-"""Object type -> how often it was seen in or on each receptacle type (lower case, as names have it)."""
+"""Object type -> how often objects of the type are in or on each receptacle type. Types are in lower case."""
 
 _SEEN = re.compile(r"\ba ([a-z]+ \d+)")
 _ARRIVED = re.compile(r"You arrive at ([a-z]+ \d+)\.")
-_APPLIANCE = {
-    GoalKind.HEAT: ("heat", "microwave"),
-    GoalKind.COOL: ("cool", "fridge"),
-    GoalKind.CLEAN: ("clean", "sinkbasin"),
-}
 
 
 def type_of(name: str) -> str:
-    """ "mug 2" -> "mug"."""
+    """Return the type in a name: "mug 2" -> "mug"."""
     return name.rpartition(" ")[0]
 
 
 def make_prior(games: Iterable[Game]) -> Prior:
-    """Count where things are over a set of games."""
+    """Count where objects are at the start of some games."""
     prior: Prior = defaultdict(Counter)
     for game in games:
         for thing in game.objects:
@@ -43,7 +39,7 @@ def make_prior(games: Iterable[Game]) -> Prior:
 
 
 class Explorer:
-    """One episode's demonstrator: `act` says what to do next, `observe` takes in the answer."""
+    """Demonstrates one episode: `act` says what to do next, `observe` takes in the answer."""
 
     def __init__(
         self,
@@ -54,8 +50,10 @@ class Explorer:
         noise: float,
         lapse: float = 0.0,
     ) -> None:
-        """`noise` is the standard deviation of the log-weights that the search order is drawn from; `lapse` the share
-        of moments in which it overlooks what it sees, or forgets where it has been."""
+        """`noise` is the standard deviation of the log-weights that decide the search order.
+
+        `lapse` is the probability with which it overlooks what it sees, or forgets where it has been.
+        """
         self.rng, self.lapse = rng, lapse
         self.goal = goal
         self.object_type = goal.object_type.lower()
@@ -66,50 +64,53 @@ class Explorer:
         self.contents: dict[str, list[str]] = {}
         self.placed: set[str] = set()
         self.held: str | None = None
-        self.prepared = False
+        self.treated = False
         self.here: str | None = None
-        self.beside: str | None = None
+        self.to_examine: str | None = None
         self.closed = False
         self.target: str | None = None
         self.weights = {t: self._weights(prior, t, rng, noise) for t in (self.object_type, self.lamp_type) if t}
 
     def _weights(self, prior: Prior, wanted: str, rng: random.Random, noise: float) -> dict[str, float]:
-        """How promising each receptacle type is: how often it held the wanted kind, per receptacle of the type."""
-        number = Counter(type_of(r) for r in self.receptacles)
+        """Weigh each receptacle type by how often it held the wanted kind, per receptacle of the type."""
+        counts = Counter(type_of(r) for r in self.receptacles)
         total = sum(prior[wanted].values()) or 1
-        return {t: (prior[wanted][t] / total + 0.01) / n * math.exp(rng.gauss(0, noise)) for t, n in number.items()}
+        return {t: (prior[wanted][t] / total + 0.01) / n * math.exp(rng.gauss(0, noise)) for t, n in counts.items()}
 
     def act(self) -> tuple[str, str]:
-        """(thought, command): the thought names the thing first, then what is to be done with it.
+        """Return (thought, command). The thought names the object first, then what to do with it.
 
-        In that order a small model has the thing in hand, so to speak, when it decides whether it sees one here.
+        In this order a small model has already written the object's name when it decides whether it sees one here.
         """
-        if self.beside is not None:
-            return f"{type_of(self.beside)}: look", f"examine {self.beside}"
+        if self.to_examine is not None:
+            return f"{type_of(self.to_examine)}: look", f"examine {self.to_examine}"
         if self.held is None:
             return self._fetch(self.object_type, "take")
         if self.goal.kind is GoalKind.LOOK:
             return self._fetch(self.lamp_type, "use")
-        if self.goal.kind in _APPLIANCE and not self.prepared:
-            verb, appliance = _APPLIANCE[self.goal.kind]
+        treatment = TREATMENTS.get(self.goal.kind)
+        if treatment and not self.treated:
+            verb, appliance = treatment.verb, treatment.appliance.lower()
             if self.here and type_of(self.here) == appliance:
                 return f"{self.object_type}: {verb}", f"{verb} {self.held} with {self.here}"
-            return f"{self.object_type}: {verb}", f"go to {self._first(appliance)}"
+            return f"{self.object_type}: {verb}", f"go to {self._choose(appliance)}"
         if self.target is None:
-            self.target = self._first(self.receptacle_type)
+            self.target = self._choose(self.receptacle_type)
         thought = f"{self.object_type}: put"
         if self.here != self.target:
             return thought, f"go to {self.target}"
         return thought, f"open {self.here}" if self.closed else f"move {self.held} to {self.here}"
 
     def _fetch(self, wanted: str, verb: str) -> tuple[str, str]:
-        """Go where something of the wanted kind was seen and take or use it, or search on."""
-        found = [
-            (r != self.here, item, r) for r, items in self.contents.items() for item in items if type_of(item) == wanted
+        """Go where an object of the wanted kind was seen and take or use it, or continue the search."""
+        candidates = [
+            (r != self.here, item, r)
+            for r, items in self.contents.items()
+            for item in items
+            if type_of(item) == wanted and item not in self.placed
         ]
-        found = [f for f in found if f[1] not in self.placed]
-        if found:
-            _, item, receptacle = min(found)
+        if candidates:
+            _, item, receptacle = min(candidates)
             if receptacle != self.here:
                 return f"{wanted}: {verb}", f"go to {receptacle}"
             return f"{wanted}: {verb}", f"take {item} from {receptacle}" if verb == "take" else f"use {item}"
@@ -128,24 +129,27 @@ class Explorer:
     def _lapses(self) -> bool:
         return self.lapse > 0 and self.rng.random() < self.lapse
 
-    def _first(self, wanted: str) -> str:
-        """The receptacle of a type with the lowest number, but where one of two things lies already: that one."""
+    def _choose(self, wanted: str) -> str:
+        """Return the receptacle of a type with the lowest number.
+
+        If two objects must be put together, a receptacle that holds one of them already comes first.
+        """
         of_type = [r for r in self.receptacles if type_of(r) == wanted]
         holding = [r for r in of_type if any(type_of(i) == self.object_type for i in self.contents.get(r, ()))]
         preferred = holding if self.goal.kind is GoalKind.TWO and holding else of_type
         return min(preferred or self.receptacles, key=lambda r: int(r.rpartition(" ")[2]))
 
     def observe(self, command: str, feedback: str) -> None:
-        """Take in what a command (the explorer's or another's) did."""
+        """Take in the answer to a command, which need not be the one that `act` proposed."""
         verb, _, place = command.partition(" ")
         if feedback == NOTHING_HAPPENS:
-            if verb == "go" and self.here:  # one stands there already: two receptacles can share a location
-                self.beside = place.removeprefix("to ")
-                self.visited.add(self.beside)
+            if verb == "go" and self.here:  # the agent stands there already: two receptacles can share a location
+                self.to_examine = place.removeprefix("to ")
+                self.visited.add(self.to_examine)
             return
         arrived = _ARRIVED.match(feedback)
         if arrived or (verb == "examine" and place in self.receptacles):
-            self.here, self.beside = arrived[1] if arrived else place, None
+            self.here, self.to_examine = arrived[1] if arrived else place, None
             self.visited.add(self.here)
             self.closed = "is closed." in feedback
         elif verb in ("open", "close"):
@@ -171,5 +175,5 @@ class Explorer:
             if self.here == self.target:
                 self.placed.add(self.held)
             self.held = None
-        elif verb in ("heat", "cool", "clean"):
-            self.prepared = True
+        elif verb in [treatment.verb for treatment in TREATMENTS.values()]:
+            self.treated = True

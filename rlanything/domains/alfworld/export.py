@@ -1,6 +1,6 @@
-"""Games to disk: as real ALFWorld folders, or packed; and games with a new goal made from existing ones.
+"""Writes games, as ALFWorld's folders or packed, and gives existing games a new goal.
 
-A file or folder appears by rename, so a half-written game is never read.
+Files and folders are written under a temporary name and then renamed, so nobody reads a half-written game.
 """
 
 from __future__ import annotations
@@ -16,19 +16,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rlanything.domains.alfworld.game import PackedGame
+from rlanything.domains.alfworld.game import TASK_RULE, PackedGame
 from rlanything.domains.alfworld.goals import goal_pddl, pddl_params
 from rlanything.domains.alfworld.model import TASK_PREFIX, Goal
 from rlanything.errors import TaskError
 
-XZ_PRESET = 1  # games repeat themselves so much that higher presets save little and cost minutes
-_TASK_RULE = re.compile(r'("rhs":\s*)"Your task is to: (?:[^"\\]|\\.)*"')
+XZ_PRESET = 1  # games repeat themselves so much that higher presets save little and take minutes longer
 _REGOALED = re.compile(r"_r[0-9a-f]{12}$")
 
 
 @contextmanager
-def _appearing(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path`, renamed to it where the block succeeds, else removed."""
+def _written_at_once(path: Path) -> Iterator[Path]:
+    """Yield a temporary path, which is renamed to `path` if the block succeeds, and removed if it raises."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -42,13 +41,13 @@ def _appearing(path: Path) -> Iterator[Path]:
 
 
 def write_game(folder: Path, data: dict[str, Any], traj: dict[str, Any]) -> Path:
-    """Write one game's folder as json_2.1.1 has it (game.tw-pddl, initial_state.pddl, traj_data.json).
+    """Write one game's folder as in json_2.1.1: game.tw-pddl, initial_state.pddl and traj_data.json.
 
-    Returns the path of game.tw-pddl. Raises TaskError where the folder is there already.
+    Returns the path of game.tw-pddl. Raises TaskError if the folder exists.
     """
     if folder.exists():
-        raise TaskError(f"{folder}: there is a game already; remove it or choose another name")
-    with _appearing(folder) as new:
+        raise TaskError(f"{folder}: a game with this name exists; remove it or choose another name")
+    with _written_at_once(folder) as new:
         new.mkdir()
         (new / "game.tw-pddl").write_text(json.dumps(data), encoding="utf-8")
         (new / "initial_state.pddl").write_text(data["pddl_problem"], encoding="utf-8")
@@ -57,13 +56,13 @@ def write_game(folder: Path, data: dict[str, Any], traj: dict[str, Any]) -> Path
 
 
 def move_game(folder: Path, old_root: Path, new_root: Path | None) -> Path | None:
-    """Move a game's folder, with its place below `old_root`, to `new_root`; remove it where that is None.
+    """Move a game's folder from below `old_root` to the same path below `new_root`, or remove it if that is None.
 
-    Returns the new folder. A move that was done before (a resumed run repeats it) is no error; TaskError where the
-    game is in neither place.
+    Returns the new folder. A move that is done already is no error, because a resumed run repeats moves. Raises
+    TaskError if the game is in neither place.
     """
     if not folder.is_relative_to(old_root):
-        raise TaskError(f"{folder}: not below {old_root}; only games below it are moved")
+        raise TaskError(f"{folder}: expected a folder below {old_root}")
     if new_root is None:
         if folder.exists():
             shutil.rmtree(folder)
@@ -75,24 +74,26 @@ def move_game(folder: Path, old_root: Path, new_root: Path | None) -> Path | Non
         target.parent.mkdir(parents=True, exist_ok=True)
         os.replace(folder, target)
     elif not target.exists():
-        raise TaskError(f"{folder}: the game to move is gone, and {target} has none; was the folder cleaned?")
+        raise TaskError(f"{folder}: no game to move, and none at {target} either; was the folder cleaned?")
     return target
 
 
 def regoal(
     data: dict[str, Any], traj: dict[str, Any], goal: Goal, sentence: str, walkthrough: list[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A new game in the same room: new PDDL goal, new sentence (without "Your task is to: "), new walkthrough, and
-    traj_data that says so. The arguments are left as they are. Raises TaskError where the game has no goal or task.
+    """Make a new game in the same room, with another PDDL goal, sentence and walkthrough.
+
+    `sentence` lacks "Your task is to: ". Returns the contents of game.tw-pddl and traj_data.json; the arguments are
+    not changed. Raises TaskError if the game has no goal or no task.
     """
     problem: str = data["pddl_problem"]
     start = problem.find("(:goal")
     task = json.dumps(TASK_PREFIX + sentence, ensure_ascii=False)
-    grammar, replaced = _TASK_RULE.subn(lambda match: match.group(1) + task, data["grammar"])
+    grammar, replaced = TASK_RULE.subn(lambda match: match.group(1) + task, data["grammar"])
     if start < 0 or replaced != 1:
         raise TaskError(
-            f"{traj.get('task_id', 'game')}: expected one (:goal ...) in pddl_problem and one task sentence in the "
-            f"grammar, found {int(start >= 0)} and {replaced}; the game is not one of ALFWorld's"
+            f"{traj.get('task_id', 'game')}: found {int(start >= 0)} (:goal ...) in pddl_problem and {replaced} task "
+            "sentences in the grammar, expected one each; the game is not one of ALFWorld's"
         )
     digest = hashlib.sha256(f"{goal}{sentence}".encode()).hexdigest()[:12]
     task_id = _REGOALED.sub("", traj["task_id"]) + f"_r{digest}"
@@ -112,34 +113,34 @@ def regoal(
     return new_data, new_traj
 
 
-def _sentence_of(game: PackedGame) -> tuple[str, str]:
-    """(task sentence, grammar with {task} in its place) of a game."""
-    found = _TASK_RULE.search(game.data["grammar"])
-    if found is None:
-        raise TaskError(f"{game.path}: the grammar has no task sentence; the game is not one of ALFWorld's")
-    line: str = json.loads(found.group()[len(found.group(1)) :])
-    shared = _TASK_RULE.sub(rf'\1"{TASK_PREFIX}{{task}}"', game.data["grammar"])
-    return line.removeprefix(TASK_PREFIX), shared
+def _split_sentence(game: PackedGame) -> tuple[str, str]:
+    """Return the task sentence of a game, and its grammar with {task} in place of the sentence."""
+    rule = TASK_RULE.search(game.data["grammar"])
+    if rule is None:
+        raise TaskError(f"{game.path}: no task sentence in the grammar; the game is not one of ALFWorld's")
+    grammar = TASK_RULE.sub(rf'\1"{TASK_PREFIX}{{task}}"', game.data["grammar"])
+    return json.loads(rule[2]).removeprefix(TASK_PREFIX), grammar
 
 
 def write_packed(path: Path, games: Iterable[PackedGame]) -> int:
-    """Write games as one .jsonl.xz, with the text that all share in template.json beside it; returns their number.
+    """Write games as one .jsonl.xz, and the text that all games share as template.json beside it.
 
-    Equal games give equal bytes. Raises TaskError where a game's domain or grammar differs from the template's.
+    Returns the number of games. Equal games give equal bytes. Raises TaskError if a game's domain or grammar differs
+    from the template's.
     """
     template_path = path.parent / "template.json"
     template = json.loads(template_path.read_text(encoding="utf-8")) if template_path.exists() else None
     count = 0
-    with _appearing(path) as new, lzma.open(new, "wt", encoding="utf-8", preset=XZ_PRESET) as lines:
+    with _written_at_once(path) as new, lzma.open(new, "wt", encoding="utf-8", preset=XZ_PRESET) as lines:
         for game in games:
-            sentence, grammar = _sentence_of(game)
+            sentence, grammar = _split_sentence(game)
             shared = {"pddl_domain": game.data["pddl_domain"], "grammar": grammar}
             if template is None:
                 template = shared
-                with _appearing(template_path) as new_template:
+                with _written_at_once(template_path) as new_template:
                     new_template.write_text(json.dumps(template), encoding="utf-8")
             if shared != template:
-                raise TaskError(f"{game.path}: domain or grammar differ from {template_path}; use another folder")
+                raise TaskError(f"{game.path}: its domain or grammar differs from {template_path}; use another folder")
             entry = {
                 "path": game.path,
                 "task": sentence,
@@ -154,9 +155,9 @@ def write_packed(path: Path, games: Iterable[PackedGame]) -> int:
 
 
 def export_games(root: Path, games: Iterable[PackedGame]) -> int:
-    """Write games as <root>/json_2.1.1/<split>/<task folder>/<trial>/, for ALFWorld's tools; returns how many are new.
+    """Write games as <root>/json_2.1.1/<split>/<task folder>/<trial>/, for ALFWorld's tools.
 
-    A game that is there already is left alone: its name is unique to it.
+    Returns the number of new games. A game whose folder exists is left alone, because its name is unique to it.
     """
     count = 0
     for game in games:

@@ -1,10 +1,10 @@
-"""The 120 floor plans of ALFRED: what each holds, from files that ship inside the `alfworld` wheel.
+"""Reads the 120 floor plans of ALFRED from files that ship inside the `alfworld` wheel.
 
-Receptacles that alfworld's layout files leave out (stove burners, towel holders, drawers that never open) and the
-statistics of real scenes come from `placement.json`, which scripts/derive_placement.py counts over real games.
-The 12 floor plans that those games never visit get such fixtures where their object list names them, in the
-number that is usual for the room, beside walkable points. The wheel's files are read by path: importing
-`alfworld` itself would pull in TextWorld.
+The wheel's layout files lack some receptacles: stove burners, towel holders, drawers that never open. These fixtures,
+and the statistics of real scenes, come from `placement.json`, which scripts/derive_placement.py counts over real
+games. Real games never visit 12 of the floor plans. These get the fixtures that their object list names, in the
+number that is usual for the room, beside walkable points. The wheel's files are read by path, because importing
+`alfworld` imports TextWorld too.
 """
 
 from __future__ import annotations
@@ -25,82 +25,82 @@ from rlanything.errors import ClearError
 
 PLACEMENT_FILE = Path(__file__).with_name("placement.json")
 SPLITS = ("train", "eval_in_distribution", "eval_out_of_distribution")
-ROOMS = {
-    "Kitchen": range(1, 31),
-    "LivingRoom": range(201, 231),
-    "Bedroom": range(301, 331),
-    "Bathroom": range(401, 431),
-}
-CAMERA_HEIGHT = 1.65  # [m]; with it 95 % of the poses equal those of real games
-GRID = 0.25  # ALFRED's navigation grid [m]
+CAMERA_HEIGHT = 1.65  # [m]; chosen so that 95 % of the poses equal those of real games
+GRID = 0.25  # spacing of ALFRED's navigation grid [m]
 
 
 class AlfworldMissing(ClearError, RuntimeError):
-    """The alfworld package, or a file of it, is not there."""
+    """The alfworld package, or a file of it, is missing."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Furniture:
-    """A receptacle that never moves: mangled PDDL id, type without the suffix `Type`, position [m], PDDL location."""
+    """A receptacle that never moves."""
 
     id: str
+    """The mangled id, as in PDDL."""
     type: str
+    """Without the suffix `Type`."""
     position: tuple[float, float, float]
+    """x, y (height), z [m]."""
     location: str
+    """The PDDL name of the agent's pose at the receptacle."""
     openable: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FloorPlan:
-    """One scene without its movable objects. `points` are the walkable grid points in units of 0.25 m."""
+    """One scene without its movable objects."""
 
     number: int
     room: str
+    """Kitchen, LivingRoom, Bedroom or Bathroom."""
     receptacles: tuple[Furniture, ...]
     object_types: tuple[str, ...]
     points: tuple[tuple[int, int], ...]
+    """The walkable grid points, in units of GRID."""
 
 
 def mangle(name: str) -> str:
-    """An AI2-THOR id as a PDDL name: `Mug|+01.84|...` -> `Mug_bar__plus_01_dot_84_bar_...`."""
+    """Turn an AI2-THOR id into a PDDL name: `Mug|+01.84|...` -> `Mug_bar__plus_01_dot_84_bar_...`."""
     for sign, word in (("|", "_bar_"), ("-", "_minus_"), ("+", "_plus_"), (".", "_dot_")):
         name = name.replace(sign, word)
     return name
 
 
 def object_id(kind: str, position: tuple[float, float, float]) -> str:
-    """The mangled id of an object or receptacle of a type at a position [m]."""
+    """Return the mangled id of an object or receptacle of a type at a position [m]."""
     return mangle(kind + "".join(f"|{c:+06.2f}" for c in position))
 
 
 def location_id(x: int, z: int, turns: int, horizon: int) -> str:
-    """The PDDL name of an agent pose: grid point, quarter turns, camera angle [degrees]."""
+    """Return the PDDL name of a pose of the agent: grid point, quarter turns, camera angle [degrees]."""
     return mangle(f"loc|{x}|{z}|{turns}|{horizon}")
 
 
 @cache
 def package_folder() -> Path:
-    """Folder of the installed alfworld package, found without importing it. Raises AlfworldMissing."""
+    """Find the folder of the installed alfworld package without importing it. Raises AlfworldMissing."""
     spec = importlib.util.find_spec("alfworld")
     if spec is None or not spec.submodule_search_locations:
         raise AlfworldMissing(
-            "the Python package alfworld is not installed; its floor plans are needed to generate games: "
+            "the Python package alfworld is not installed, whose floor plans are needed to generate games; "
             "run `pip install --no-deps alfworld==0.4.2`"
         )
     return Path(next(iter(spec.submodule_search_locations)))
 
 
 def package_file(*parts: str) -> Path:
-    """A file of the alfworld package. Raises AlfworldMissing naming it."""
+    """Find a file of the alfworld package. Raises AlfworldMissing, which names the file."""
     path = package_folder().joinpath(*parts)
     if not path.is_file():
-        raise AlfworldMissing(f"alfworld has no file {path}; expected alfworld==0.4.2: reinstall it")
+        raise AlfworldMissing(f"{path}: no such file, expected one of alfworld==0.4.2; reinstall that version")
     return path
 
 
 @cache
 def package_module(name: str) -> ModuleType:
-    """`constants` or `goal_library` of alfworld.gen, loaded alone."""
+    """Load the module `constants` or `goal_library` of alfworld.gen alone."""
     spec = importlib.util.spec_from_file_location(f"_alfworld_{name}", package_file("gen", f"{name}.py"))
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -110,7 +110,7 @@ def package_module(name: str) -> ModuleType:
 
 @cache
 def template() -> dict[str, str]:
-    """`pddl_domain` and `grammar` of every game; the grammar has `{task}` where the task sentence goes."""
+    """Return `pddl_domain` and `grammar` of every game. The grammar has `{task}` in place of the task sentence."""
     grammar = package_file("data", "alfred.twl2").read_text(encoding="utf-8")
     return {
         "pddl_domain": package_file("data", "alfred.pddl").read_text(encoding="utf-8"),
@@ -120,71 +120,75 @@ def template() -> dict[str, str]:
 
 @cache
 def placement() -> dict[str, Any]:
-    """The statistics of real scenes; scripts/derive_placement.py describes each table."""
+    """Return the statistics of real scenes. scripts/derive_placement.py describes each table."""
     table: dict[str, Any] = json.loads(PLACEMENT_FILE.read_text(encoding="utf-8"))
     return table
 
 
-def held_out() -> frozenset[int]:
-    """Floor plans that training never sees: ALFRED's TEST_SCENE_NUMBERS."""
-    return frozenset(package_module("constants").TEST_SCENE_NUMBERS)
-
-
 def floor_plan_numbers(split: str) -> tuple[int, ...]:
-    """The floor plans of a split; `train` and `eval_in_distribution` share theirs."""
+    """List the floor plans of a split. `train` and `eval_in_distribution` share theirs.
+
+    Those of `eval_out_of_distribution` are ALFRED's TEST_SCENE_NUMBERS, which training never sees. Raises ValueError
+    if there is no such split.
+    """
     if split not in SPLITS:
-        raise ValueError(f"unknown split {split!r}: expected one of {', '.join(SPLITS)}")
-    unseen = split == "eval_out_of_distribution"
-    return tuple(n for numbers in ROOMS.values() for n in numbers if (n in held_out()) == unseen)
+        raise ValueError(f"split: found {split!r}, expected one of {', '.join(SPLITS)}")
+    constants, unseen = package_module("constants"), split == "eval_out_of_distribution"
+    held_out = frozenset(constants.TEST_SCENE_NUMBERS)
+    return tuple(n for numbers in constants.SCENE_TYPE.values() for n in numbers if (n in held_out) == unseen)
 
 
 def room_of(number: int) -> str:
-    """Kitchen, LivingRoom, Bedroom or Bathroom."""
-    for room, numbers in ROOMS.items():
+    """Return the room of a floor plan: Kitchen, LivingRoom, Bedroom or Bathroom. Raises ValueError."""
+    for room, numbers in package_module("constants").SCENE_TYPE.items():
         if number in numbers:
-            return room
-    raise ValueError(f"no floor plan {number}: expected 1-30, 201-230, 301-330 or 401-430")
+            return str(room)
+    raise ValueError(f"floor plan: found {number}, expected 1-30, 201-230, 301-330 or 401-430")
 
 
 def layout_receptacles(number: int) -> dict[str, list[float]]:
-    """The layout file of a floor plan: receptacle id -> agent's x, z [m], rotation and horizon [degrees]."""
+    """Read the layout file of a floor plan: receptacle id -> agent's x, z [m], rotation and horizon [degrees]."""
     text = package_file("gen", "layouts", f"FloorPlan{number}-openable.json").read_text(encoding="utf-8")
     layout: dict[str, list[float]] = json.loads(text)
     return layout
 
 
 def _horizon(position: tuple[float, float, float], x: float, z: float) -> int:
-    """ALFRED's camera angle [degrees] from a grid point [m] to a receptacle."""
+    """Compute ALFRED's camera angle [degrees] from a grid point [m] to a receptacle."""
     distance = max(abs(position[0] - x), abs(position[2] - z))
     angle = math.degrees(math.atan2(CAMERA_HEIGHT - position[1], distance))
     return int(np.clip(15 * round(angle / 15), -30, 60))
 
 
 def _from_layout(number: int, openable: frozenset[str]) -> list[Furniture]:
-    found = []
+    furniture = []
     for name, (x, z, rotation, _) in layout_receptacles(number).items():
         head, *rest = name.split("|")
         kind = rest[3] if len(rest) > 3 else head
         position = (float(rest[0]), float(rest[1]), float(rest[2]))
         pose = location_id(round(x / GRID), round(z / GRID), int(rotation) // 90, _horizon(position, x, z))
-        found.append(Furniture(mangle(name), kind, position, pose, kind in openable))
-    return found
+        furniture.append(
+            Furniture(id=mangle(name), type=kind, position=position, location=pose, openable=kind in openable)
+        )
+    return furniture
 
 
 def _known_fixtures(rows: dict[str, list[list[int]]]) -> list[Furniture]:
-    found = []
+    furniture = []
     for kind, fixtures in rows.items():
         for x, y, z, *pose in fixtures:
             position = (x / 100, y / 100, z / 100)
             name = object_id(kind, position)
             if kind in ("SinkBasin", "BathtubBasin"):
                 name = object_id(kind.removesuffix("Basin"), position) + mangle(f"|{kind}")
-            found.append(Furniture(name, kind, position, location_id(*pose), False))
-    return found
+            furniture.append(
+                Furniture(id=name, type=kind, position=position, location=location_id(*pose), openable=False)
+            )
+    return furniture
 
 
 def _usual_fixtures(number: int, missing: list[str], points: tuple[tuple[int, int], ...]) -> list[Furniture]:
-    """Fixtures of a floor plan that no real game visits: usual number and height, beside a walkable point."""
+    """Invent fixtures for a floor plan that no real game visits: usual number and height, beside walkable points."""
     rng = random.Random(number)
     known = [rows for plan, rows in placement()["fixtures"].items() if room_of(int(plan)) == room_of(number)]
     rows: dict[str, list[list[int]]] = {}
@@ -200,7 +204,7 @@ def _usual_fixtures(number: int, missing: list[str], points: tuple[tuple[int, in
 
 @cache
 def floor_plan(number: int) -> FloorPlan:
-    """Read one floor plan. Raises AlfworldMissing, ValueError for a number that is none."""
+    """Read one floor plan. Raises AlfworldMissing, or ValueError if there is no such floor plan."""
     room = room_of(number)
     constants = package_module("constants")
     layouts = package_file("gen", "layouts", f"FloorPlan{number}-layout.npy").parent
@@ -216,4 +220,10 @@ def floor_plan(number: int) -> FloorPlan:
         have = {r.type for r in receptacles}
         receptacles += _usual_fixtures(number, [t for t in fixed if t in types and t not in have], points)
     objects = tuple(sorted(t for t in types if t in constants.OBJECTS_SET and t not in fixed))
-    return FloorPlan(number, room, tuple(sorted(receptacles, key=lambda r: r.id)), objects, points)
+    return FloorPlan(
+        number=number,
+        room=room,
+        receptacles=tuple(sorted(receptacles, key=lambda r: r.id)),
+        object_types=objects,
+        points=points,
+    )

@@ -1,7 +1,6 @@
-"""New ALFWorld games: a floor plan, a goal as real games ask for it, a plausible scene, and a plan that proves it.
+"""Generates ALFWorld games: a floor plan, a goal that real games ask for, a plausible scene, and a plan that wins.
 
-`generate_games` is what to use: balanced over task types and floor plans, free of duplicates, repeatable.
-Simplification: `canContain` lists the types that a scene holds, where real games list a few more or fewer.
+`canContain` lists exactly the types that a scene holds, while real games list a few more or fewer.
 """
 
 from __future__ import annotations
@@ -24,54 +23,56 @@ from rlanything.domains.alfworld.game import PackedGame, parse_game
 from rlanything.domains.alfworld.goals import goal_pddl, pddl_params, task_folder
 from rlanything.domains.alfworld.model import Goal, GoalKind
 from rlanything.domains.alfworld.planner import plan
-from rlanything.domains.alfworld.scenes import Difficulty, Scene, fixed_things, furnish, movable_types, target_options
+from rlanything.domains.alfworld.rules import TREATMENTS
+from rlanything.domains.alfworld.scenes import Difficulty, Scene, fixed_things, furnish, movable_types, target_places
 from rlanything.domains.alfworld.sentences import write_sentence
 from rlanything.domains.alfworld.simulator import Episode
 from rlanything.errors import ClearError
 
-UNSEEN_GOAL = 0.1  # weight of a goal that is possible but that no real game asks for (a real one weighs 1 or more)
+UNSEEN_GOAL = 0.1  # weight of a possible goal that no real game asks for; the goals of real games weigh 1 or more
 NUM_TRY = 50  # scenes tried for one game
-PROPERTIES = {"cleanable": "Cleanable", "heatable": "Heatable", "coolable": "Coolable", "sliceable": "Sliceable"}
-TREATMENT = {GoalKind.CLEAN: "Cleanable", GoalKind.HEAT: "Heatable", GoalKind.COOL: "Coolable"}
-APPLIANCE = {GoalKind.CLEAN: "SinkBasin", GoalKind.HEAT: "Microwave", GoalKind.COOL: "Fridge"}
 
 GameKey = tuple[int, Goal, frozenset[tuple[str, ...]]]
-"""What makes two games the same task: floor plan, goal, and where the target objects start."""
+"""Floor plan, goal, and where the target objects start. Two games with the same key are the same task."""
 
 
 class GenerationError(ClearError, RuntimeError):
-    """No such game can be made: the message says which and what to change."""
+    """No further game of a kind can be made. The message says which kind and what to change."""
 
 
 @cache
 def possible_goals(number: int, kind: GoalKind) -> dict[Goal, float]:
-    """Every goal of a kind that a floor plan allows, with its weight: how many real games ask for it."""
-    plan_, constants = floor_plan(number), package_module("constants")
-    if plan_.room not in constants.GOALS_VALID[kind]:
-        return {}
+    """Return every goal of a kind that a floor plan allows, with its weight: how many real games ask for it."""
+    plan_, constants, treatment = floor_plan(number), package_module("constants"), TREATMENTS.get(kind)
     types = {r.type for r in plan_.receptacles}
-    if kind in APPLIANCE and APPLIANCE[kind] not in types:
+    if plan_.room not in constants.GOALS_VALID[kind] or (treatment and treatment.appliance not in types):
         return {}
-    asked = placement()["goals"][kind]
+    weights = placement()["goals"][kind]
     goals: dict[Goal, float] = {}
     for thing in movable_types(plan_):
-        if kind in TREATMENT and thing not in constants.VAL_ACTION_OBJECTS[TREATMENT[kind]]:
+        if treatment and thing not in _able(treatment.ability):
             continue
         if kind is GoalKind.LOOK:
             lamps = {t.type for t in fixed_things(number) if t.type.endswith("Lamp") and t.receptacles}
-            found = [Goal(kind, thing, None, lamp) for lamp in sorted(lamps)]
+            candidates = [Goal(kind, thing, None, lamp) for lamp in sorted(lamps)]
         else:
             accepting = [t for t in sorted(types) if thing in constants.VAL_RECEPTACLE_OBJECTS.get(t, ())]
-            found = [Goal(kind, thing, t, None) for t in accepting]
-        for goal in found:
-            if target_options(number, goal)[0]:
-                usual = asked.get(thing, {}).get(goal.receptacle_type or goal.lamp_type, 0)
-                goals[goal] = usual or UNSEEN_GOAL
+            candidates = [Goal(kind, thing, t, None) for t in accepting]
+        for goal in candidates:
+            if target_places(number, goal)[0]:
+                weight = weights.get(thing, {}).get(goal.receptacle_type or goal.lamp_type, 0)
+                goals[goal] = weight or UNSEEN_GOAL
     return goals
 
 
+def _able(ability: str) -> set[str]:
+    """Return the object types that have an ability, such as "cleanable"."""
+    types: set[str] = package_module("constants").VAL_ACTION_OBJECTS[ability.capitalize()]
+    return types
+
+
 def problem_text(scene: Scene, goal: Goal, trial: str) -> str:
-    """The PDDL problem, in the layout of real games."""
+    """Write the PDDL problem, in the layout of real games."""
     constants, receptacles, things = package_module("constants"), scene.plan.receptacles, scene.things
     object_types, receptacle_types = sorted({t.type for t in things}), sorted({r.type for r in receptacles})
     accepts = constants.VAL_RECEPTACLE_OBJECTS
@@ -87,12 +88,12 @@ def problem_text(scene: Scene, goal: Goal, trial: str) -> str:
     facts += [f"pickupable {t.id}" for t in things if t.type in movable]
     facts += [f"isReceptacleObject {t.id}" for t in things if t.type in constants.MOVABLE_RECEPTACLES_SET]
     facts += [f"openable {r.id}" for r in receptacles if r.openable] + [f"atLocation agent1 {scene.start}"]
-    for name, action in PROPERTIES.items():
-        facts += [f"{name} {t.id}" for t in things if t.type in constants.VAL_ACTION_OBJECTS[action]]
-    # Targets that start in the fridge are cold, other objects there are not: so the real games have it.
+    for ability in ("cleanable", "heatable", "coolable", "sliceable"):
+        facts += [f"{ability} {t.id}" for t in things if t.type in _able(ability)]
+    # In real games, targets that start in the fridge are cold, but other objects there are not.
     cold = [t for t in scene.of_type(goal.object_type) if any(r.type == "Fridge" for r in t.receptacles)]
     facts += [f"isCool {t.id}" for t in cold]
-    facts += [f"toggleable {t.id}" for t in things if t.type in constants.VAL_ACTION_OBJECTS["Toggleable"]]
+    facts += [f"toggleable {t.id}" for t in things if t.type in _able("toggleable")]
     facts += [f"inReceptacle {t.id} {r.id}" for t in things for r in t.receptacles]
     facts += [f"receptacleAtLocation {r.id} {r.location}" for r in receptacles]
     facts += [f"objectAtLocation {t.id} {t.location}" for t in things]
@@ -103,7 +104,7 @@ def problem_text(scene: Scene, goal: Goal, trial: str) -> str:
 
 
 def traj_data(goal: Goal, plan_: FloorPlan, trial: str, sentence: str) -> dict[str, Any]:
-    """The part of traj_data.json that ALFWorld reads. Its annotation repeats the sentence: nobody wrote one."""
+    """Return the part of traj_data.json that ALFWorld reads. The sentence stands in for people's annotations."""
     return {
         "task_id": trial,
         "task_type": str(goal.kind),
@@ -116,7 +117,7 @@ def traj_data(goal: Goal, plan_: FloorPlan, trial: str, sentence: str) -> dict[s
 def compose(
     kind: GoalKind, number: int, split: str, rng: random.Random, difficulty: Difficulty
 ) -> tuple[PackedGame, GameKey] | None:
-    """One attempt at a game in a floor plan; None where the scene drawn is already won or cannot be."""
+    """Try to make a game in a floor plan. Returns None if the drawn scene is won already or cannot be won."""
     goals = possible_goals(number, kind)
     goal = rng.choices(list(goals), [w**difficulty.goal_exponent for w in goals.values()])[0]
     scene = furnish(number, goal, rng, difficulty)
@@ -133,21 +134,8 @@ def compose(
         return None
     data |= {"walkthrough": walkthrough, "solvable": True}
     targets = frozenset(tuple(r.id for r in t.receptacles) for t in scene.of_type(goal.object_type))
-    game = PackedGame(path, data, traj_data(goal, scene.plan, trial, sentence), (sentence,))
-    return game, (number, goal, targets)
-
-
-def generate_game(kind: GoalKind, split: str, rng: random.Random, difficulty: Difficulty | None = None) -> PackedGame:
-    """One solvable game of a task type, in a random floor plan of a split (see `floorplans.SPLITS`).
-
-    Raises GenerationError where no floor plan allows it, AlfworldMissing where alfworld is not installed.
-    """
-    numbers = [n for n in floor_plan_numbers(split) if possible_goals(n, kind)]
-    for _ in range(NUM_TRY):
-        made = compose(kind, rng.choice(numbers), split, rng, difficulty or Difficulty())
-        if made is not None:
-            return made[0]
-    raise GenerationError(f"no solvable {kind} game in {NUM_TRY} scenes of {split}: ask for another difficulty")
+    traj = traj_data(goal, scene.plan, trial, sentence)
+    return PackedGame(path=path, data=data, traj=traj, annotations=(sentence,)), (number, goal, targets)
 
 
 def generate_games(
@@ -157,10 +145,11 @@ def generate_games(
     difficulty: Difficulty | None = None,
     taken: set[GameKey] | None = None,
 ) -> Iterator[PackedGame]:
-    """`count` different solvable games: task types in turn, each over all floor plans that allow it.
+    """Generate `count` different games that can be won: task types in turn, each over all floor plans that allow it.
 
-    The same arguments yield the same games. `taken` holds tasks not to make again and gains those made: share it
-    between splits that share floor plans. Raises GenerationError where a split has no further different game.
+    The same arguments yield the same games. `taken` holds the tasks not to make again, and gains those that are made.
+    Splits that share floor plans should share it. Raises GenerationError if a split has no further game, and
+    AlfworldMissing.
     """
     taken = set() if taken is None else taken
     rng = random.Random(f"{seed} {split}")
@@ -171,7 +160,7 @@ def generate_games(
         kind = kinds[index % len(kinds)]
         for _ in range(NUM_TRY):
             number = min(numbers[kind], key=lambda n: (used[kind, n], rng.random()))
-            used[kind, number] += 1  # also for a failed attempt: a floor plan that is used up must not block the rest
+            used[kind, number] += 1  # failed attempts count too, so a floor plan without further games blocks nothing
             made = compose(kind, number, split, rng, difficulty or Difficulty())
             if made is not None and made[1] not in taken:
                 taken.add(made[1])
@@ -179,6 +168,6 @@ def generate_games(
                 break
         else:
             raise GenerationError(
-                f"{split}: no further different {kind} game after {index} games ({NUM_TRY} scenes tried): "
-                "ask for fewer games or another difficulty"
+                f"{split}: no further {kind} game in {NUM_TRY} scenes, after {index} games; ask for fewer games or "
+                "another difficulty"
             )

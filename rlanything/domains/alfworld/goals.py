@@ -1,6 +1,6 @@
-"""A goal as ALFWorld's files state it: PDDL section, parameters of traj_data.json, folder name.
+"""States a goal as ALFWorld's files do: PDDL section, parameters of traj_data.json, folder name.
 
-The PDDL is that of alfworld's goal_library, as every real game has it.
+The PDDL comes from alfworld's goal_library, as in every real game.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from rlanything.domains.alfworld.model import Goal
 
 
 def goal_pddl(goal: Goal) -> str:
-    """The `(:goal ...)` section; it also closes the problem."""
+    """Write the `(:goal ...)` section, which also closes the problem."""
     text: str = package_module("goal_library").gdict[goal.kind]["pddl"]
     filled = text.format(obj=goal.object_type, recep=goal.receptacle_type, toggle=goal.lamp_type)
     return filled.replace("#", "-").strip()
 
 
 def pddl_params(goal: Goal) -> dict[str, Any]:
-    """`pddl_params` of traj_data.json."""
+    """Return `pddl_params` of traj_data.json."""
     return {
         "mrecep_target": "",
         "object_sliced": False,
@@ -30,5 +30,5 @@ def pddl_params(goal: Goal) -> dict[str, Any]:
 
 
 def task_folder(goal: Goal, number: int) -> str:
-    """Name of the folder that holds the trials of a goal in a floor plan, as json_2.1.1 has it."""
+    """Name the folder that holds the trials of a goal in floor plan `number`, as in json_2.1.1."""
     return f"{goal.kind}-{goal.object_type}-None-{goal.receptacle_type or goal.lamp_type}-{number}"

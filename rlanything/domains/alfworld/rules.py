@@ -1,24 +1,47 @@
-"""The rules of the ALFRED text domain that the simulator and the planner share. Source: alfworld's alfred.pddl."""
+"""The rules of the ALFRED text domain that simulator, planner and generator share. Source: alfworld's alfred.pddl."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from rlanything.domains.alfworld.model import Game, Goal, GoalKind, Object, Receptacle, State
 
 KNIVES = ("Knife", "ButterKnife")
-TREATMENTS = ("clean", "cool", "heat")
 
 
-def can_treat(game: Game, verb: str, thing: Object, receptacle: Receptacle) -> bool:
-    """True where "clean", "heat" or "cool" works on a held object at this receptacle, open or closed."""
-    if verb == "clean":
-        return thing.cleanable and receptacle.type in game.sink_types
-    if verb == "heat":
-        return thing.heatable and receptacle.type == "Microwave"
-    return thing.coolable and receptacle.type == "Fridge"
+@dataclass(frozen=True, kw_only=True)
+class Treatment:
+    """Something that an appliance does to an object."""
+
+    verb: str
+    """The command."""
+    ability: str
+    """The flag of an Object that can be treated."""
+    state: str
+    """The bit mask of a State that holds the treated objects."""
+    appliance: str
+    """The receptacle type that treats objects."""
+
+
+TREATMENTS = {
+    GoalKind.CLEAN: Treatment(verb="clean", ability="cleanable", state="clean", appliance="SinkBasin"),
+    GoalKind.HEAT: Treatment(verb="heat", ability="heatable", state="hot", appliance="Microwave"),
+    GoalKind.COOL: Treatment(verb="cool", ability="coolable", state="cool", appliance="Fridge"),
+}
+"""The treatment that each kind of goal asks for, if it asks for one."""
+
+
+def can_treat(game: Game, treatment: Treatment, thing: Object, receptacle: Receptacle) -> bool:
+    """Say whether a held object can be treated at a receptacle. The receptacle may be closed."""
+    if not getattr(thing, treatment.ability):
+        return False
+    if treatment.verb == "clean":
+        return receptacle.type in game.sink_types
+    return receptacle.type == treatment.appliance
 
 
 def goal_met(game: Game, state: State) -> bool:
-    """True where the state satisfies the game's goal."""
+    """Say whether a state satisfies the game's goal."""
     goal = game.goal
     if goal.kind is GoalKind.LOOK:
         held = state.held
@@ -32,27 +55,21 @@ def goal_met(game: Game, state: State) -> bool:
 
 
 def is_wanted(thing: Object, goal: Goal) -> bool:
-    """True where an object is, or by a treatment can become, what the goal asks for."""
+    """Say whether an object is what the goal asks for, or can become so by its treatment."""
     if thing.type != goal.object_type:
         return False
-    if goal.kind is GoalKind.CLEAN:
-        return thing.cleanable
-    if goal.kind is GoalKind.HEAT:
-        return thing.heatable
-    return thing.coolable if goal.kind is GoalKind.COOL else True
+    treatment = TREATMENTS.get(goal.kind)
+    return treatment is None or getattr(thing, treatment.ability)
 
 
 def is_treated(o: int, state: State, goal: Goal) -> bool:
-    """True where the object with index `o` is as clean, hot or cool as the goal asks (always, where it does not)."""
-    if goal.kind is GoalKind.CLEAN:
-        return bool(state.clean >> o & 1)
-    if goal.kind is GoalKind.HEAT:
-        return bool(state.hot >> o & 1)
-    return bool(state.cool >> o & 1) if goal.kind is GoalKind.COOL else True
+    """Say whether the object with index `o` had the treatment that the goal asks for, if it asks for one."""
+    treatment = TREATMENTS.get(goal.kind)
+    return treatment is None or bool(getattr(state, treatment.state) >> o & 1)
 
 
 def _lit_here(game: Game, state: State) -> bool:
-    """True where a lamp of the goal's type was turned on and stands at the agent's place."""
+    """Say whether a lamp of the goal's type was turned on and stands where the agent is."""
     for receptacle in game.at_location.get(state.location, ()):
         for o in state.contents[receptacle.index]:
             lamp = game.objects[o]

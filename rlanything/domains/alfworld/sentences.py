@@ -1,13 +1,13 @@
-"""Task sentences: ALFWorld's two templates a task type, read and written."""
+"""Reads and writes task sentences, by ALFWorld's two templates for each task type."""
 
 from __future__ import annotations
 
 import re
 
-from rlanything.domains.alfworld.model import Game, Goal, GoalKind
+from rlanything.domains.alfworld.model import TASK_PREFIX, Game, Goal, GoalKind
 from rlanything.domains.parts import RejectedTask
 
-# What `task` may be in ALFWorld's own grammar (json_2.1.1); {o} is the object, {r} the receptacle or lamp.
+# {o} is the object, {r} the receptacle or lamp. Source: alfworld's goal_library.
 TEMPLATES: dict[GoalKind, tuple[str, str]] = {
     GoalKind.SIMPLE: ("put a {o} in {r}.", "put some {o} on {r}."),
     GoalKind.TWO: ("put two {o} in {r}.", "find two {o} and put them in {r}."),
@@ -24,17 +24,17 @@ _PATTERNS = [
 
 
 def write_sentence(goal: Goal, variant: int = 0) -> str:
-    """The sentence of a goal, in one of its two templates."""
+    """Write the sentence of a goal by its template number `variant` (0 or 1)."""
     place = goal.lamp_type or goal.receptacle_type or ""
     return TEMPLATES[goal.kind][variant].format(o=goal.object_type.lower(), r=place.lower())
 
 
 def read_sentence(sentence: str, game: Game) -> Goal:
-    """The goal that a sentence states, in the terms of a game's room.
+    """Return the goal that a sentence states, for the room of a game.
 
-    Raises RejectedTask: `unparsable` (no template fits), `unknown_object`, `unknown_receptacle`.
+    Raises RejectedTask with reason `unparsable` (no template fits), `unknown_object` or `unknown_receptacle`.
     """
-    text = " ".join(sentence.lower().split()).removeprefix("your task is to: ")
+    text = " ".join(sentence.lower().split()).removeprefix(TASK_PREFIX.lower())
     text = text if text.endswith(".") else text + "."
     for kind, pattern in _PATTERNS:
         match = pattern.fullmatch(text)

@@ -1,7 +1,7 @@
-"""One ALFWorld episode in plain Python: word for word what TextWorld answers to the ALFRED text domain.
+"""Simulates an ALFWorld episode in plain Python: it answers word for word what TextWorld answers.
 
-A command is parsed and checked against the state directly; the admissible commands, which TextWorld derives at every
-step, are listed only when asked for. Sources: alfworld's alfred.pddl (what is possible) and alfred.twl2 (the text).
+A command is parsed and checked against the state directly. TextWorld lists the admissible commands at every step;
+this simulator lists them on request. Sources: alfworld's alfred.pddl (what is possible) and alfred.twl2 (the text).
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from collections.abc import Callable
 from typing import Final
 
 from rlanything.domains.alfworld.model import Game, GoalKind, Object, Receptacle
-from rlanything.domains.alfworld.rules import KNIVES, TREATMENTS, can_treat, goal_met
+from rlanything.domains.alfworld.rules import KNIVES, TREATMENTS, Treatment, can_treat, goal_met
 
 NOTHING_HAPPENS: Final = "Nothing happens."
 
 
 def listing(items: list[str]) -> str:
-    """An enumeration as the grammar writes it: "a, b, and c", or "nothing"."""
+    """Enumerate items as the grammar does: "a, b, and c", or "nothing"."""
     if len(items) < 2:
         return items[0] if items else "nothing"
     return f"{', '.join(items[:-1])}, and {items[-1]}"
 
 
 class Episode:
-    """One run through a game. `won` tells whether the goal is met now (TextWorld does not latch it)."""
+    """One episode of a game. `won` says whether the goal is met now; as in TextWorld, a win can be lost again."""
 
     __slots__ = ("game", "state", "won")
 
@@ -33,28 +33,30 @@ class Episode:
         self.won = goal_met(game, self.state)
 
     def reset(self) -> str:
-        """Start (again); the first observation: what is in the room, and the task."""
+        """Start anew. Returns the first observation: what is in the room, and the task."""
         self.state = self.game.initial.copy()
         self.won = goal_met(self.game, self.state)
         return f"-= Welcome to TextWorld, ALFRED! =-\n\n{self._look(first=True)}\n\n{self.game.task_line}"
 
     def clone(self) -> Episode:
-        """An independent episode in the same state."""
+        """Make an independent episode in the same state."""
         new = Episode.__new__(Episode)
         new.game, new.state, new.won = self.game, self.state.copy(), self.won
         return new
 
     def step(self, command: str) -> tuple[str, bool]:
-        """Carry out a command: (feedback, won). What is not admissible changes nothing: "Nothing happens."."""
-        words = command.strip()
-        verb, _, rest = words.partition(" ")
+        """Carry out a command and return (feedback, won).
+
+        A command that is not admissible changes nothing and is answered by NOTHING_HAPPENS.
+        """
+        verb, _, rest = command.strip().partition(" ")
         handler = _HANDLERS.get(verb)
         feedback = handler(self, rest) if handler is not None else None
         return (NOTHING_HAPPENS if feedback is None else feedback), self.won
 
     @property
     def admissible(self) -> list[str]:
-        """All commands that do something here, sorted."""
+        """All commands that do something in the current state, sorted."""
         game, state = self.game, self.state
         here = game.at_location.get(state.location, ())
         commands = ["help", "inventory", "look"]
@@ -78,11 +80,11 @@ class Episode:
             if held is not None:
                 if self._reachable(receptacle) and game.can_hold(receptacle, held):
                     commands.append(f"move {held.name} to {name}")
-                possible = [verb for verb in TREATMENTS if can_treat(game, verb, held, receptacle)]
+                possible = [t.verb for t in TREATMENTS.values() if can_treat(game, t, held, receptacle)]
                 commands += [f"{verb} {held.name} with {name}" for verb in possible]
         return sorted(set(commands))
 
-    # What can be reached, and where.
+    # Lookups: a receptacle or an object, if the agent can act on it.
 
     def _here(self, name: str) -> Receptacle | None:
         receptacle = self.game.receptacle_named.get(name)
@@ -98,16 +100,16 @@ class Episode:
         held = self.state.held
         return self.game.objects[held] if held is not None and self.game.objects[held].name == name else None
 
-    # What the agent sees.
+    # Descriptions.
 
     def _look(self, first: bool = False) -> str:
         game, state = self.game, self.state
         here = game.at_location.get(state.location)
         if here is None:
-            # The grammar lists the receptacles at the bound location: all of them in the intro, none afterwards.
+            # The grammar's `list_appliances` lists every receptacle in the intro, but none in a later look.
             seen = [f"a {r.name}" for r in game.receptacles] if first else []
             return f"You are in the middle of a room. Looking quickly around you, you see {listing(seen)}."
-        # Only what was once taken from one of these receptacles and put into another is listed: a quirk of the grammar.
+        # A quirk of the grammar: it lists only what was taken from one of these receptacles and put into another.
         loose = [
             f"a {game.objects[o].name}"
             for o, r in sorted(state.removed)
@@ -141,7 +143,7 @@ class Episode:
             return f"This is a sliced {name}."
         return f"There's nothing special about {name}."
 
-    # Commands: each returns the feedback, or None where it is not admissible.
+    # Commands. Each returns the feedback, or None if the command is not admissible.
 
     def _do_look(self, rest: str) -> str | None:
         return None if rest else self._look()
@@ -188,8 +190,8 @@ class Episode:
 
     def _do_take(self, rest: str) -> str | None:
         state = self.state
-        name, _, where = rest.partition(" from ")
-        thing, receptacle = self.game.object_named.get(name), self._here(where)
+        name, _, place = rest.partition(" from ")
+        thing, receptacle = self.game.object_named.get(name), self._here(place)
         if thing is None or receptacle is None or state.held is not None or not thing.pickupable:
             return None
         o, r = thing.index, receptacle.index
@@ -201,12 +203,12 @@ class Episode:
         state.removed |= {(o, r)}
         state.held = o
         self.won = goal_met(self.game, state)
-        return f"You pick up the {name} from the {where}."
+        return f"You pick up the {name} from the {place}."
 
     def _do_move(self, rest: str) -> str | None:
         state = self.state
-        name, _, where = rest.partition(" to ")
-        thing, receptacle = self._held_as(name), self._here(where)
+        name, _, place = rest.partition(" to ")
+        thing, receptacle = self._held_as(name), self._here(place)
         if thing is None or receptacle is None:
             return None
         if not self._reachable(receptacle) or not self.game.can_hold(receptacle, thing):
@@ -218,7 +220,7 @@ class Episode:
         state.removed -= {(o, r)}
         state.held = None
         self.won = goal_met(self.game, state)
-        return f"You move the {name} to the {where}."
+        return f"You move the {name} to the {place}."
 
     def _do_use(self, rest: str) -> str | None:
         state, lamp = self.state, self.game.object_named.get(rest)
@@ -238,21 +240,18 @@ class Episode:
         self.state.sliced |= 1 << thing.index
         return f"You sliced the {name} with the {tool}."
 
-    def _treat(self, verb: str, rest: str) -> str | None:
+    def _treat(self, treatment: Treatment, rest: str) -> str | None:
         state = self.state
-        name, _, where = rest.partition(" with ")
-        thing, receptacle = self._held_as(name), self._here(where)
-        if thing is None or receptacle is None or not can_treat(self.game, verb, thing, receptacle):
+        name, _, place = rest.partition(" with ")
+        thing, receptacle = self._held_as(name), self._here(place)
+        if thing is None or receptacle is None or not can_treat(self.game, treatment, thing, receptacle):
             return None
         bit = 1 << thing.index
-        if verb == "clean":
-            state.clean |= bit
-        elif verb == "heat":
-            state.hot, state.cool = state.hot | bit, state.cool & ~bit
-        else:
-            state.cool, state.hot = state.cool | bit, state.hot & ~bit
+        if treatment.verb != "clean":  # heating and cooling undo each other
+            state.hot, state.cool = state.hot & ~bit, state.cool & ~bit
+        setattr(state, treatment.state, getattr(state, treatment.state) | bit)
         self.won = goal_met(self.game, state)
-        return f"You {verb} the {name} using the {where}."
+        return f"You {treatment.verb} the {name} using the {place}."
 
 
 _HANDLERS: dict[str, Callable[[Episode, str], str | None]] = {
@@ -267,7 +266,7 @@ _HANDLERS: dict[str, Callable[[Episode, str], str | None]] = {
     "move": Episode._do_move,
     "use": Episode._do_use,
     "slice": Episode._do_slice,
-    "clean": lambda episode, rest: episode._treat("clean", rest),
-    "heat": lambda episode, rest: episode._treat("heat", rest),
-    "cool": lambda episode, rest: episode._treat("cool", rest),
+    "clean": lambda episode, rest: episode._treat(TREATMENTS[GoalKind.CLEAN], rest),
+    "heat": lambda episode, rest: episode._treat(TREATMENTS[GoalKind.HEAT], rest),
+    "cool": lambda episode, rest: episode._treat(TREATMENTS[GoalKind.COOL], rest),
 }

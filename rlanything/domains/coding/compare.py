@@ -1,4 +1,4 @@
-"""Whether a program's output is the expected one: token by token, floats within a tolerance."""
+"""Compares a program's output with the expected one, token by token."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import math
 
 
 def same_output(expected: str, found: str, tolerance: float) -> bool:
-    """Tokens are what white space separates. One that is expected with a decimal point or an exponent may differ by
-    `tolerance`, absolutely or relatively, whichever is more; every other must be the same to the letter."""
-    wanted, given = expected.split(), found.split()
-    return len(wanted) == len(given) and all(
-        a == b or _near(a, b, tolerance) for a, b in zip(wanted, given, strict=True)
+    """Say whether `found` is the `expected` output, apart from white space.
+
+    Tokens are separated by white space and must be equal. An expected token with a decimal point or an exponent may
+    differ by `tolerance`, absolute or relative, whichever is larger.
+    """
+    expected_tokens, found_tokens = expected.split(), found.split()
+    return len(expected_tokens) == len(found_tokens) and all(
+        a == b or _is_close(a, b, tolerance) for a, b in zip(expected_tokens, found_tokens, strict=True)
     )
 
 
-def _near(expected: str, found: str, tolerance: float) -> bool:
+def _is_close(expected: str, found: str, tolerance: float) -> bool:
     if "." not in expected and "e" not in expected.lower():
         return False
     try:

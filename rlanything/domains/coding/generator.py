@@ -1,7 +1,7 @@
-"""New problems: chains of operations with statements in several wordings, solutions, and tests that these prove.
+"""Generates problems: chains of operations, each with a statement in words, a solution and tests.
 
-A chain is a list of [operation, parameters]. Rows carry theirs as `chain`, from which demonstrations for the rewriter
-make variants: one operation more, or one less.
+The outputs of the tests are what the solution prints. A row keeps its chain, and demonstrations for the rewriter vary
+it by one operation.
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ from rlanything.domains.coding.operations import ANSWER, LETTERS, NUMBERS, OPENI
 from rlanything.domains.coding.problems import Check
 from rlanything.errors import TaskError
 
-Chain = list[list[Any]]  # [operation's name, {parameter: value}] of each
+Chain = list[list[Any]]
+"""[name of an operation, {parameter: value}] for each operation, the answer last."""
+
 TIME_LIMIT_S = 1.0
 NUM_TEST = 6
-LONGEST = 2  # operations of a problem, its answer among them
-MAX_FRUITLESS = 5000  # draws without a new problem
-MAX_TRY = 200  # inputs that are drawn for a problem's tests; a chain for which few work is given up
+LONGEST = 2  # most operations of a problem, counting its answer
+MAX_FRUITLESS = 5000  # draws in a row without a new problem, after which there are taken to be no more
+MAX_TRY = 200  # inputs drawn for a problem's tests; a chain that fails on most inputs is dropped
 
 
 def draw_chain(rng: random.Random, length: int) -> Chain:
-    """`length` operations that fit together, the last one an answer."""
-    kind = rng.choice((NUMBERS, NUMBERS, WORD))  # there are twice as many of them
+    """Draw `length` operations that fit together, the last of which is an answer."""
+    kind = rng.choice((NUMBERS, NUMBERS, WORD))  # twice as many operations take numbers
     between = [o for o in OPERATIONS.values() if o.takes == kind and o.gives == kind]
     last = [o for o in OPERATIONS.values() if o.takes == kind and o.gives == ANSWER]
     chosen = [*rng.sample(between, length - 1), rng.choice(last)]
@@ -34,20 +36,20 @@ def draw_chain(rng: random.Random, length: int) -> Chain:
 
 
 def statement(chain: Chain, rng: random.Random) -> str:
-    """The chain in words."""
+    """Word the chain as a problem's statement."""
     parts = [rng.choice(_operation(link).phrases).format(**link[1]) for link in chain]
     opening = rng.choice(OPENINGS[_operation(chain[0]).takes])
     return f"{opening}: {', '.join(parts[:-1])}{', then ' if len(parts) > 1 else ''}{parts[-1]}."
 
 
 def solution(chain: Chain) -> str:
-    """A program that solves it."""
+    """Write the program that carries out the chain."""
     lines = [READ[_operation(chain[0]).takes], *(_operation(link).code.format(**link[1]) for link in chain)]
     return "\n".join(lines)
 
 
 def draw_input(kind: str, rng: random.Random, small: bool = False) -> str:
-    """A line that a problem of this kind reads; a small one is easily worked out by hand."""
+    """Draw an input line of a kind (NUMBERS or WORD). A small one is easy to work out by hand."""
     if kind == WORD:
         return "".join(rng.choice(LETTERS) for _ in range(rng.randint(2, 3 if small else 8)))
     highest = 5 if small else rng.choice((9, 20, 99))
@@ -55,44 +57,47 @@ def draw_input(kind: str, rng: random.Random, small: bool = False) -> str:
     return " ".join(str(rng.randint(lowest, highest)) for _ in range(rng.randint(2, 3 if small else 8)))
 
 
-def answer(program: str, given: str) -> str | None:
-    """What one of our own solutions prints; None where it fails on the input."""
-    printed, lines = io.StringIO(), iter([given])
+def answer(program: str, line: str) -> str | None:
+    """Run a generated solution in this process and return what it prints, or None if it fails on the input."""
+    printed, lines = io.StringIO(), iter([line])
     try:
         with contextlib.redirect_stdout(printed):
             exec(program, {"input": lambda: next(lines)})
-    except (ValueError, IndexError):  # of nothing that is left there is no largest and no first
+    except (ValueError, IndexError):  # an operation left nothing, which has no largest and no first
         return None
     return printed.getvalue().rstrip("\n")
 
 
-def worked_out(chain: Chain, given: str) -> str:
-    """What is between input and answer, after each operation: what a model that cannot run programs has to think."""
+def worked_out(chain: Chain, line: str) -> str:
+    """Write out the value after each operation but the last: the steps of a model that cannot run programs."""
     program, steps = READ[_operation(chain[0]).takes], []
     for link in chain[:-1]:
         program += f"\n{_operation(link).code.format(**link[1])}"
         shown = "print(*x)" if _operation(link).takes == NUMBERS else "print(x)"
-        steps.append(answer(f"{program}\n{shown}", given) or "nothing")
+        steps.append(answer(f"{program}\n{shown}", line) or "nothing")
     return " -> ".join(steps)
 
 
 def draw_tests(chain: Chain, rng: random.Random, num: int, small: bool = False) -> list[Check] | None:
-    """Different inputs with their answers, which are not all alike; None where the chain rarely has an answer."""
+    """Draw `num` tests with different inputs, and outputs that are not all equal.
+
+    Returns None if too few inputs have an answer.
+    """
     program, kind = solution(chain), _operation(chain[0]).takes
-    found: dict[str, str] = {}
+    outputs: dict[str, str] = {}
     for _ in range(MAX_TRY):
-        given = draw_input(kind, rng, small)
-        said = answer(program, given)
-        if said:
-            found[given] = said
-        newest = list(found.items())[-num:]
+        line = draw_input(kind, rng, small)
+        output = answer(program, line)
+        if output:
+            outputs[line] = output
+        newest = list(outputs.items())[-num:]
         if len(newest) == num and (num == 1 or len({b for _, b in newest}) > 1):
             return [Check(f"{a}\n", f"{b}\n") for a, b in newest]
     return None
 
 
 def make_row(chain: Chain, rng: random.Random) -> dict[str, Any] | None:
-    """A problem as a data file has it, with its chain; None where no good tests can be had."""
+    """Make the row of a data file for a chain, or None if the chain yields no tests."""
     tests = draw_tests(chain, rng, NUM_TEST)
     if tests is None:
         return None
@@ -111,16 +116,19 @@ def make_row(chain: Chain, rng: random.Random) -> dict[str, Any] | None:
 def generate_problems(
     num: int, seed: int, without: Sequence[dict[str, Any]] = (), length: int = 0
 ) -> list[dict[str, Any]]:
-    """`num` problems of `length` operations (0: up to LONGEST), whose chains, parameters included, occur neither twice
-    nor among those of `without`. Raises TaskError where there are no more: up to LONGEST there are some 1800 chains."""
+    """Generate `num` rows of `length` operations (0: up to LONGEST), all different and none of them in `without`.
+
+    Two rows are the same if their chains are, parameters included. There are some 1800 chains of up to LONGEST
+    operations; TaskError is raised if they run out.
+    """
     rng = random.Random(seed)
     seen = {solution(row["chain"]) for row in without}
     rows: list[dict[str, Any]] = []
-    fruitless = 0  # draws since the last new one
+    fruitless = 0
     while len(rows) < num:
         fruitless += 1
         if fruitless > MAX_FRUITLESS:
-            raise TaskError(f"no more than about {len(seen)} such problems can be generated: ask for fewer")
+            raise TaskError(f"only about {len(seen)} different problems of this kind exist; ask for fewer")
         chain = draw_chain(rng, length or rng.randint(1, LONGEST))
         if solution(chain) not in seen and (row := make_row(chain, rng)) is not None:
             seen.add(row["solution"])
@@ -130,7 +138,10 @@ def generate_problems(
 
 
 def vary(chain: Chain, harder: bool, rng: random.Random) -> Chain:
-    """One operation more, or one less; other parameters, or another answer, where there is only the answer."""
+    """Make a chain harder by one more operation, or easier by one less.
+
+    A chain that is only an answer becomes another answer.
+    """
     last = _operation(chain[-1])
     if harder:
         between = [o for o in OPERATIONS.values() if o.takes == last.takes == o.gives]
@@ -138,8 +149,8 @@ def vary(chain: Chain, harder: bool, rng: random.Random) -> Chain:
         place = rng.randrange(len(chain))
         return [*chain[:place], [added.name, added.draw(rng)], *chain[place:]]
     if len(chain) > 1:
-        gone = rng.randrange(len(chain) - 1)
-        return [*chain[:gone], *chain[gone + 1 :]]
+        removed = rng.randrange(len(chain) - 1)
+        return [*chain[:removed], *chain[removed + 1 :]]
     answers = [o for o in OPERATIONS.values() if o.takes == last.takes and o.gives == ANSWER and o.name != last.name]
     chosen = rng.choice(answers)
     return [[chosen.name, chosen.draw(rng)]]

@@ -1,7 +1,7 @@
-"""What generated problems are made of: operations on a line of numbers or on a word, with their words and their code.
+"""The operations that generated problems are made of, on a line of numbers or on a word.
 
-An operation is a family with a parameter of its own; a problem is a short chain of them. So a problem gets harder by
-one more operation and easier by one less, a reference solution always exists, and a fresh machine needs no download.
+A problem is a short chain of operations, most of which have a parameter. So it gets harder by one more operation and
+easier by one less, its solution is known, and a fresh machine needs no download.
 """
 
 from __future__ import annotations
@@ -10,41 +10,45 @@ import random
 from dataclasses import dataclass
 
 NUMBERS, WORD, ANSWER = "numbers", "word", "answer"
-LETTERS = "pqrst"  # few, so that a letter that is looked for is often there; no vowels: not to be taken for words
+LETTERS = "pqrst"  # few, so that a letter that a problem asks for often occurs; no vowels, so that no words form
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Operation:
-    """A step from `takes` to `gives`, said in one of `phrases` and done by `code`, a statement about x.
-
-    `{k}` stands for a number from `low` to `high`, `{c}` and `{d}` for two different letters. An ANSWER ends a chain.
-    """
+    """One step of a chain."""
 
     name: str
     takes: str
+    """NUMBERS or WORD."""
     gives: str
+    """NUMBERS, WORD or ANSWER, which ends a chain."""
     phrases: tuple[str, ...]
+    """Wordings of the step. `{k}` stands for a number, `{c}` and `{d}` for two different letters."""
     code: str
-    low: int = 2
-    high: int = 5
+    """A Python statement that changes or prints `x`, with the same placeholders."""
+    low: int
+    """The smallest `k`."""
+    high: int
+    """The largest `k`."""
 
     def draw(self, rng: random.Random) -> dict[str, str]:
-        """Values of its parameters."""
+        """Draw values for the placeholders."""
         c, d = rng.sample(LETTERS, 2)
         values = {"k": str(rng.randint(self.low, self.high)), "c": c, "d": d}
         return {name: value for name, value in values.items() if f"{{{name}}}" in self.code}
 
 
 def _numbers(name: str, code: str, *phrases: str, low: int = 2, high: int = 5) -> Operation:
-    return Operation(name, NUMBERS, NUMBERS, phrases, f"x = {code}", low, high)
-
-
-def _answer(name: str, code: str, *phrases: str, takes: str = NUMBERS, low: int = 2, high: int = 5) -> Operation:
-    return Operation(name, takes, ANSWER, phrases, f"print({code})", low, high)
+    code = f"x = {code}"
+    return Operation(name=name, takes=NUMBERS, gives=NUMBERS, phrases=phrases, code=code, low=low, high=high)
 
 
 def _word(name: str, code: str, *phrases: str, low: int = 2, high: int = 3) -> Operation:
-    return Operation(name, WORD, WORD, phrases, f"x = {code}", low, high)
+    return Operation(name=name, takes=WORD, gives=WORD, phrases=phrases, code=f"x = {code}", low=low, high=high)
+
+
+def _answer(name: str, code: str, *phrases: str, takes: str = NUMBERS) -> Operation:
+    return Operation(name=name, takes=takes, gives=ANSWER, phrases=phrases, code=f"print({code})", low=2, high=5)
 
 
 OPERATIONS = {
@@ -63,7 +67,7 @@ OPERATIONS = {
         _numbers("even", "[v for v in x if v % 2 == 0]", "keep the even numbers", "remove all odd numbers"),
         _numbers("odd", "[v for v in x if v % 2 == 1]", "keep the odd numbers", "remove all even numbers"),
         _numbers("above", "[v for v in x if v > {k}]", "keep the numbers above {k}", "drop numbers up to {k}"),
-        _numbers("below", "[v for v in x if v < {k}]", "keep the numbers below {k}", "drop numbers from {k} on", low=2),
+        _numbers("below", "[v for v in x if v < {k}]", "keep the numbers below {k}", "drop numbers from {k} on"),
         _numbers("multiples", "[v for v in x if v % {k} == 0]", "keep the multiples of {k}", high=4),
         _numbers("without", "[v for v in x if v != {k}]", "remove every {k}", "drop all numbers equal to {k}"),
         _numbers("reverse", "x[::-1]", "reverse their order", "put them in opposite order"),

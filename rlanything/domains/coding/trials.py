@@ -1,4 +1,4 @@
-"""Programs on tests: executed in the sandbox, each once, and what they wrote compared."""
+"""Tries programs on tests: the sandbox executes each pair once, and the output is compared here, outside of it."""
 
 from __future__ import annotations
 
@@ -12,22 +12,26 @@ from rlanything.errors import TaskError
 from rlanything.sandbox.pool import Sandbox, SandboxUnavailable
 from rlanything.sandbox.protocol import Limits, Verdict
 
-MAX_SHOWN = 300  # characters of an input or output in what the environment answers
-MAX_TRIED = 20_000  # programs on tests whose verdicts are remembered: what a step of the loop tries, and some more
+MAX_SHOWN = 300  # characters of an input or output that an observation shows
+MAX_REMEMBERED = 20_000  # verdicts that are remembered: those of one step of the loop, with some to spare
 
 
 class Trials:
-    """Who tries the same program on the same test shares one execution: a policy that is sure of a problem writes one
-    program many times. `close` ends the sandbox."""
+    """Shares one execution among all who try the same program on the same test.
+
+    A policy that is sure of a problem writes the same program many times. `close` ends the sandbox.
+    """
 
     def __init__(self, config: SandboxConfig, float_tolerance: float) -> None:
         self.config, self.float_tolerance = config, float_tolerance
         self._sandbox: Sandbox | None = None
-        self._tried: dict[tuple[str, Check, float], asyncio.Future[tuple[Verdict, str]]] = {}
+        self._verdicts: dict[tuple[str, Check, float], asyncio.Future[tuple[Verdict, str]]] = {}
 
     def start(self) -> Sandbox:
-        """The sandbox, which otherwise starts with the first program. Raises TaskError where it cannot: no retry mends
-        that."""
+        """Start the sandbox if it does not run yet, and return it.
+
+        Raises TaskError if this machine cannot isolate programs. That error ends the run: no retry helps.
+        """
         if self._sandbox is None:
             try:
                 self._sandbox = Sandbox(self.config.num_runner, self.config.allow_unisolated)
@@ -36,14 +40,18 @@ class Trials:
         return self._sandbox
 
     async def verdict(self, program: str, test: Check, time_s: float) -> tuple[Verdict, str]:
-        """The verdict of a program on a test, and the end of what it wrote (to standard error where it broke)."""
+        """Try a program on a test, within `time_s` of processor time [s].
+
+        Returns the verdict and the end of the output, or of standard error if the program failed.
+        """
         key = (program, test, float(time_s))
-        if key not in self._tried:
-            if len(self._tried) >= MAX_TRIED:
-                self._tried.pop(next(iter(self._tried)))
-            self._tried[key] = asyncio.ensure_future(self._execute(*key))
-            self._tried[key].add_done_callback(partial(self._forget_broken, key))
-        return await asyncio.shield(self._tried[key])
+        if key not in self._verdicts:
+            if len(self._verdicts) >= MAX_REMEMBERED:
+                self._verdicts.pop(next(iter(self._verdicts)))
+            self._verdicts[key] = asyncio.ensure_future(self._execute(*key))
+            self._verdicts[key].add_done_callback(partial(self._forget_failure, key))
+        # A caller that is cancelled must not cancel the execution, which others may share.
+        return await asyncio.shield(self._verdicts[key])
 
     def close(self) -> None:
         """End the sandbox."""
@@ -51,17 +59,21 @@ class Trials:
             self._sandbox.close()
             self._sandbox = None
 
-    def _forget_broken(self, key: tuple[str, Check, float], done: asyncio.Future[tuple[Verdict, str]]) -> None:
-        """Who gives up waiting leaves the execution to those who try again; one that broke is done anew."""
+    def _forget_failure(self, key: tuple[str, Check, float], done: asyncio.Future[tuple[Verdict, str]]) -> None:
+        """Forget an execution that the sandbox failed at, so that a retry executes it again."""
         if done.cancelled() or done.exception() or done.result()[0] is Verdict.SANDBOX_ERROR:
-            self._tried.pop(key, None)
+            self._verdicts.pop(key, None)
 
     async def _execute(self, program: str, test: Check, time_s: float) -> tuple[Verdict, str]:
-        config = self.config
-        wall_s = time_s * config.wall_factor + 1
-        limits = Limits(time_s, wall_s, config.memory_mb, config.output_mb, config.num_thread)
-        source = program.encode("utf-8", "surrogatepass")
-        result = await self.start().run(source, test.input.encode("utf-8", "surrogatepass"), limits)
+        limits = Limits(
+            time_s=time_s,
+            wall_s=time_s * self.config.wall_factor + 1,
+            memory_mb=self.config.memory_mb,
+            output_mb=self.config.output_mb,
+            num_thread=self.config.num_thread,
+        )
+        source, stdin = (text.encode("utf-8", "surrogatepass") for text in (program, test.input))
+        result = await self.start().run(source, stdin, limits)
         if result.verdict is not Verdict.OK:
             return result.verdict, clip(result.error, end=True)
         output = result.output.decode("utf-8", "replace")
@@ -70,7 +82,7 @@ class Trials:
 
 
 def clip(text: str, end: bool = False) -> str:
-    """The beginning of a text, or its end, for whoever reads what the environment answers."""
+    """Shorten a text to its first MAX_SHOWN characters, or with `end` to its last."""
     text = text.strip()
     if len(text) <= MAX_SHOWN:
         return text

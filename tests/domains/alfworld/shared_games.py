@@ -1,4 +1,4 @@
-"""The real games that tests share, parsed once a test run."""
+"""The real games that tests share. They are parsed once in a test run."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ SPLITS = ("valid_seen", "train")
 
 
 def packed(split: str) -> Path:
-    """The packed file of a split; skips the test where it is absent."""
+    """Return the packed file of a split, or skip the test if there is none."""
     path = SHARED / "data" / "alfworld" / f"{split}.jsonl.xz"
     if not path.is_file():
-        pytest.skip(f"{path} is absent: set RLANYTHING_SHARED to the folder that holds data/alfworld")
+        pytest.skip(f"{path} is missing: set RLANYTHING_SHARED to the folder that holds data/alfworld")
     return path
 
 
 @cache
 def real_games(split: str) -> tuple[Game, ...]:
-    """All games of a split (valid_seen: 140, 0.3 s; train: 3,553, 5 s)."""
+    """Parse all games of a split (valid_seen: 140, 0.3 s; train: 3,553, 5 s)."""
     return tuple(parse_game(game.data, game.path) for game in load_packed(packed(split)))

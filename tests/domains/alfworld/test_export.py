@@ -1,4 +1,4 @@
-"""Games on disk: folders and packed files load again and win, and a re-goaled game shows its new task everywhere."""
+"""Games on disk load again and win, and a game with a new goal shows its new task everywhere."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from fast_textworld import fast_textworld
 from shared_games import packed
 
 if importlib.util.find_spec("alfworld") is None:
-    pytest.skip("alfworld is absent: pip install --no-deps alfworld==0.4.2", allow_module_level=True)
+    pytest.skip("alfworld is missing: pip install --no-deps alfworld==0.4.2", allow_module_level=True)
 
 from rlanything.domains.alfworld.backend_textworld import TextWorldEpisode
 from rlanything.domains.alfworld.export import export_games, move_game, regoal, write_game, write_packed
@@ -38,7 +39,7 @@ def games() -> list[PackedGame]:
 
 
 def new_goal(game: PackedGame) -> tuple[Goal, str, list[str]]:
-    """Another solvable goal in the game's room, of another task type: (goal, sentence, walkthrough)."""
+    """Find another goal of another task type that can be won in the room: (goal, sentence, walkthrough)."""
     parsed = parse_game(game.data, game.path)
     number = int(game.path.split("/")[1].rsplit("-", 1)[1])
     for kind in GoalKind:
@@ -51,7 +52,7 @@ def new_goal(game: PackedGame) -> tuple[Goal, str, list[str]]:
 
 
 def play(data: dict[str, Any], source: str) -> tuple[str, bool]:
-    """(first observation, won at the end) of the walkthrough in the simulator."""
+    """Play the walkthrough in the simulator: (first observation, won at the end)."""
     episode = Episode(parse_game(data, source))
     first, won = episode.reset(), False
     for command in data["walkthrough"]:
@@ -74,8 +75,8 @@ def test_equal_games_give_equal_bytes(games: list[PackedGame], tmp_path: Path) -
 
 def test_games_of_another_grammar_are_not_packed_together(games: list[PackedGame], tmp_path: Path) -> None:
     write_packed(tmp_path / "a.jsonl.xz", games[:1])
-    other = PackedGame("x", games[1].data | {"pddl_domain": "(define (domain other))"}, games[1].traj, ())
-    with pytest.raises(TaskError, match=r"differ from .*template\.json"):
+    other = replace(games[1], data=games[1].data | {"pddl_domain": "(define (domain other))"})
+    with pytest.raises(TaskError, match=r"differs from .*template\.json"):
         write_packed(tmp_path / "b.jsonl.xz", [other])
     assert not (tmp_path / "b.jsonl.xz").exists()
 
@@ -140,13 +141,13 @@ def test_a_sentence_with_quotes_survives(games: list[PackedGame], tmp_path: Path
     odd = r'put the "best" \g<1> thing away.'
     data, traj = regoal(games[0].data, games[0].traj, goal, odd, games[0].data["walkthrough"])
     assert parse_game(data, "x").sentence == odd
-    write_packed(tmp_path / "a.jsonl.xz", [PackedGame("train/a-1/b", data, traj, ())])
+    write_packed(tmp_path / "a.jsonl.xz", [replace(games[0], data=data, traj=traj)])
     assert next(load_packed(tmp_path / "a.jsonl.xz")).data == data
 
 
 def test_a_game_without_a_task_is_refused(games: list[PackedGame]) -> None:
     goal = parse_game(games[0].data, "x").goal
-    with pytest.raises(TaskError, match=r"expected one \(:goal"):
+    with pytest.raises(TaskError, match=r"found 1 \(:goal .* and 0 task sentences"):
         regoal(games[0].data | {"grammar": "grammar :: {}"}, games[0].traj, goal, "x", [])
 
 
@@ -156,7 +157,7 @@ def test_real_games_can_be_regoaled_and_packed(tmp_path: Path) -> None:
         data, traj = regoal(game.data, game.traj, goal, sentence, commands)
         first, won = play(data, game.path)
         assert won and first.endswith(f"Your task is to: {sentence}")
-        write_packed(tmp_path / "x.jsonl.xz", [PackedGame(game.path, data, traj, ())])
+        write_packed(tmp_path / "x.jsonl.xz", [replace(game, data=data, traj=traj)])
 
 
 def test_goals_are_written_as_real_games_have_them() -> None:
@@ -172,21 +173,21 @@ def test_moving_a_game_may_be_repeated_but_not_invented(games: list[PackedGame],
     old, new = tmp_path / "temp_train", tmp_path / "syn_train"
     folder = old / "task" / "trial"
     write_game(folder, games[0].data, games[0].traj)
-    with pytest.raises(TaskError, match="there is a game already"):
+    with pytest.raises(TaskError, match="a game with this name exists"):
         write_game(folder, games[0].data, games[0].traj)
     for _ in range(2):
         assert move_game(folder, old, new) == new / "task" / "trial"
     assert (new / "task" / "trial" / "game.tw-pddl").is_file() and not folder.exists()
     assert move_game(folder, old, None) is None
-    with pytest.raises(TaskError, match="is gone"):
+    with pytest.raises(TaskError, match="no game to move"):
         move_game(old / "other", old, new)
-    with pytest.raises(TaskError, match="not below"):
+    with pytest.raises(TaskError, match="expected a folder below"):
         move_game(tmp_path, old, None)
     assert tmp_path.is_dir()
 
 
 def assert_textworld_agrees(game: PackedGame) -> None:
-    """The walkthrough wins in TextWorld, which says what the simulator says."""
+    """Check that the walkthrough wins in TextWorld, which answers as the simulator does."""
     real, ours = TextWorldEpisode(game.data), Episode(parse_game(game.data, game.path))
     try:
         assert real.reset() == ours.reset()
@@ -199,15 +200,15 @@ def assert_textworld_agrees(game: PackedGame) -> None:
 
 
 def check_in_textworld(count: int, split: str) -> None:
-    """Every second game also with another goal."""
+    """Check generated games in TextWorld, every second one also with another goal."""
     for package in ("fast_downward", "textworld"):
-        pytest.importorskip(package, reason=f'{package} is absent: pip install "textworld[pddl]" and alfworld')
+        pytest.importorskip(package, reason=f'{package} is missing: pip install "textworld[pddl]" and alfworld')
     with fast_textworld():
         for i, game in enumerate(generate_games(split, count, 29)):
             assert_textworld_agrees(game)
             if i % 2:
                 data, traj = regoal(game.data, game.traj, *new_goal(game))
-                assert_textworld_agrees(PackedGame(game.path, data, traj, ()))
+                assert_textworld_agrees(replace(game, data=data, traj=traj))
 
 
 @pytest.mark.integration

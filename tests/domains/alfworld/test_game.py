@@ -1,4 +1,4 @@
-"""Parsing: what a game says, names as ALFWorld gives them, and errors that name the game."""
+"""Games are parsed with the names that ALFWorld gives, and errors name the game."""
 
 from __future__ import annotations
 
@@ -36,15 +36,14 @@ def test_goal_is_read_back_from_its_pddl(goal):
 
 
 def test_kinds_and_parameters_of_real_games_equal_their_trajectories():
-    for split in ("valid_seen",):
-        for game, entry in zip(real_games(split), load_packed(packed(split)), strict=True):
-            params = entry.traj["pddl_params"]
-            assert game.goal.kind == entry.traj["task_type"]
-            assert game.goal.object_type == params["object_target"]
-            if game.goal.kind is GoalKind.LOOK:
-                assert game.goal.lamp_type == params["toggle_target"]
-            else:
-                assert game.goal.receptacle_type == params["parent_target"]
+    for game, entry in zip(real_games("valid_seen"), load_packed(packed("valid_seen")), strict=True):
+        params = entry.traj["pddl_params"]
+        assert game.goal.kind == entry.traj["task_type"]
+        assert game.goal.object_type == params["object_target"]
+        if game.goal.kind is GoalKind.LOOK:
+            assert game.goal.lamp_type == params["toggle_target"]
+        else:
+            assert game.goal.receptacle_type == params["parent_target"]
 
 
 def test_names_are_numbered_in_descending_id_order():
@@ -91,7 +90,7 @@ def test_games_of_a_data_set_share_what_is_equal():
 def test_the_packages_domain_text_lacks_the_games_sinks():
     package = importlib.util.find_spec("alfworld")
     if package is None or not package.submodule_search_locations:
-        pytest.skip("alfworld is absent: pip install --no-deps alfworld==0.4.2")
+        pytest.skip("alfworld is missing: pip install --no-deps alfworld==0.4.2")
     data = next(load_packed(packed("valid_seen"))).data
     domain = Path(package.submodule_search_locations[0], "data", "alfred.pddl").read_text()
     assert parse_game(data, "the games' own").sink_types == {"SinkBasin", "Sink"}
@@ -101,12 +100,12 @@ def test_the_packages_domain_text_lacks_the_games_sinks():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"grammar": None}, "'grammar'"),
+        ({"grammar": None}, "grammar: found NoneType"),
         ({"pddl_problem": "(define (problem p) (:init"}, ":goal"),
         ({"grammar": 'template :: "put {o} in/on {r}"'}, "ALFWorld 0.4"),
         (
             {"pddl_problem": "(:init (inReceptacle a b) (atLocation agent1 l))(:goal (and))"},
-            "without saying what it is",
+            "no fact defines 'a'",
         ),
         ({"pddl_problem": "(:init (objectType a_bar_1 MugType))(:goal (and))"}, "atLocation"),
     ],

@@ -1,4 +1,4 @@
-"""The facts of the ALFRED text domain that are easy to get wrong, one test each; and all shipped walkthroughs win."""
+"""The simulator gets the surprising facts of the ALFRED text domain right, and all real walkthroughs win."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_look_goal_needs_the_lit_lamp_at_the_agents_place():
     ["", "look 1", "Look", "go to", "go to loc 1", "take mug 2 from drawer 1", "move mug 1 to desk 1", "close desk 1",
      "open desk 1", "heat mug 1 with microwave 1", "use mug 1", "take  mug 2 from desk 1", "go to desk 1"],
 )  # fmt: skip
-def test_what_is_not_admissible_does_nothing(command):
+def test_a_command_that_is_not_admissible_does_nothing(command):
     episode = start()
     run(episode, "go to desk 1")
     before = episode.admissible
@@ -144,7 +144,7 @@ def test_surrounding_space_is_ignored():
 
 
 def test_exactly_the_admissible_commands_do_something():
-    """The listing and the parser are separate code; over random walks each must accept what the other does."""
+    """The listing and the parser are separate code, so random walks check that they agree."""
     rng = random.Random(0)
     for seed in range(30):
         episode = Episode(random_room(random.Random(seed)))

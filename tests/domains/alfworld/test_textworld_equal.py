@@ -1,8 +1,8 @@
-"""The simulator against the real TextWorld: same feedback, same admissible commands, same win flag, step by step.
+"""The simulator answers as the real TextWorld: same feedback, admissible commands and win flag at every step.
 
-Random walks over real and generated games, of which a third of the steps follow the planner, so that rare commands
-(heat, clean, slice, use) are reached, and some commands are not admissible. TextWorld is sped up by memoisation alone
-(tests/fast_textworld.py). Needs textworld[pddl] and alfworld.
+The tests walk at random through real and generated games. A third of the steps follow the planner, which leads to
+rare commands (heat, clean, slice, use), and some commands are not admissible. tests/fast_textworld.py speeds TextWorld
+up by memoisation alone. Needs textworld[pddl] and alfworld.
 """
 
 from __future__ import annotations
@@ -30,16 +30,14 @@ from fast_textworld import fast_textworld  # noqa: E402
 
 STEPS = 40
 INADMISSIBLE = ("", "look 1", "Look", "go to", "examine", "take mug 1 from desk 1", "use desklamp 1", "wait")
-
-
-# Chances of the kinds of command: what changes nothing is rare, what is rarely possible is taken gladly.
+# Weights of verbs; any other verb weighs 4. Commands that change nothing are drawn rarely.
 WEIGHTS = {"help": 0.2, "inventory": 0.3, "look": 1.0, "examine": 1.0, "go": 2.0, "close": 1.0}
 
 
 @pytest.fixture
 def installed() -> None:
     for package in ("fast_downward", "textworld", "alfworld"):
-        pytest.importorskip(package, reason=f'{package} is absent: pip install "textworld[pddl]" and alfworld')
+        pytest.importorskip(package, reason=f'{package} is missing: pip install "textworld[pddl]" and alfworld')
 
 
 @pytest.fixture
@@ -49,7 +47,7 @@ def fast(installed: None) -> Iterator[None]:
 
 
 def next_command(episode: Episode, seen: set[str], rng: random.Random) -> str:
-    """A third are the planner's, a tenth inadmissible or from an earlier place, the rest random by `WEIGHTS`."""
+    """Draw a command: the planner's (1/3), one that is inadmissible or was seen earlier (1/10), or any by `WEIGHTS`."""
     draw = rng.random()
     if draw < 0.1:
         return rng.choice([*INADMISSIBLE, *sorted(seen)])
@@ -63,7 +61,7 @@ def next_command(episode: Episode, seen: set[str], rng: random.Random) -> str:
 
 
 def differences(data: dict[str, Any], source: str, rng: random.Random, verbs: Counter[str]) -> list[str]:
-    """What differs between the two over one random walk; `verbs` counts the commands taken."""
+    """List the differences over one random walk. `verbs` counts the commands taken."""
     oracle, episode = TextWorldEpisode(data), Episode(parse_game(data, source))
     pairs: list[tuple[str, Any, Any]] = [("reset", oracle.reset(), episode.reset())]
     seen: set[str] = set()
@@ -84,11 +82,11 @@ def compare(games: list[tuple[str, dict[str, Any]]], capsys: pytest.CaptureFixtu
         kinds = dict(verbs.most_common())
         print(f"\n{len(games)} games, {sum(verbs.values())} steps, {len(found)} differences; {kinds}")
     assert not found, "\n".join(found[:10])
-    assert len(verbs) > 8, "the walk took too few kinds of command to show anything"
+    assert len(verbs) > 8, "the walk took too few kinds of commands to show anything"
 
 
 def real(number: int) -> list[tuple[str, dict[str, Any]]]:
-    """So many real games, spread evenly over both splits."""
+    """Pick `number` real games, spread evenly over both splits."""
     games = []
     for split, size, share in (("valid_seen", 140, number // 3), ("train", 3553, number - number // 3)):
         stride = size // share

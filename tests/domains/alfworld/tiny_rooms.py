@@ -1,4 +1,4 @@
-"""Rooms small enough to search exhaustively, written as a game.tw-pddl holds them."""
+"""Makes rooms that are small enough for an exhaustive search, in the form of a game.tw-pddl."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LAMP = "DeskLamp"
 
 
 def goal_text(goal: Goal) -> str:
-    """The PDDL of a goal, shaped as ALFWorld writes it."""
+    """Write the PDDL of a goal in ALFWorld's form."""
     kind, thing = goal.kind, f"{goal.object_type}Type"
     if kind is GoalKind.LOOK:
         return (
@@ -55,9 +55,10 @@ def room(
     extra: tuple[str, ...] = (),
     refuses: tuple[tuple[str, str], ...] = (),
 ) -> dict[str, Any]:
-    """A game. `receptacles`: id "Drawer1" -> location; `objects`: id "Mug1" -> the receptacles that it is in.
+    """Make a game. `receptacles`: id "Drawer1" -> location; `objects`: id "Mug1" -> the receptacles that it is in.
 
-    Every receptacle takes everything but the (receptacle type, object type) pairs in `refuses`; `extra` are facts.
+    Every receptacle takes every object, except for the (receptacle type, object type) pairs in `refuses`. `extra`
+    are further facts.
     """
     facts = ["atLocation agent1 loc_start", *extra]
     types = {r: r.rstrip("0123456789") for r in receptacles}
@@ -85,14 +86,14 @@ def room(
 
 
 def _id(name: str) -> str:
-    """An ALFRED id: "Mug1" is Mug_bar_1, "SinkBasin1" is Sink_bar_1_bar_SinkBasin."""
+    """Return ALFRED's form of an id: Mug_bar_1 for "Mug1", Sink_bar_1_bar_SinkBasin for "SinkBasin1"."""
     kind = name.rstrip("0123456789")
     number = name.removeprefix(kind)
     return f"{kind.removesuffix('Basin')}_bar_{number}" + (f"_bar_{kind}" if kind.endswith("Basin") else "")
 
 
 def random_room(rng: random.Random) -> Game:
-    """A room of five receptacles at up to four places, three objects, and any of the six goals."""
+    """Make a room of five receptacles at up to four locations, three objects, and any of the six goals."""
     kind = rng.choice(list(GoalKind))
     look = kind is GoalKind.LOOK
     station = {GoalKind.CLEAN: "SinkBasin1", GoalKind.HEAT: "Microwave1"}.get(kind, "Desk2")
@@ -108,7 +109,7 @@ def random_room(rng: random.Random) -> Game:
 
 
 def shortest(episode: Episode) -> int | None:
-    """Length of the shortest win by breadth-first search over all commands that change what goals depend on."""
+    """Find the length of the shortest win by breadth-first search, over the commands that can matter to the goal."""
     idle = ("look", "help", "inventory", "examine", "slice", "close", *_other_treatments(episode.game.goal.kind))
     layer, seen, depth = [episode.clone()], {_key(episode)}, 0
     while layer:
@@ -130,7 +131,7 @@ def shortest(episode: Episode) -> int | None:
 
 
 def _other_treatments(kind: GoalKind) -> list[str]:
-    # A goal depends on one treatment; only heat and cool undo each other, which never shortens anything.
+    # A goal depends on one treatment. Heating and cooling undo each other, which never shortens a plan.
     used = {GoalKind.CLEAN: "clean", GoalKind.HEAT: "heat", GoalKind.COOL: "cool"}.get(kind)
     return [verb for verb in ("clean", "heat", "cool") if verb != used]
 

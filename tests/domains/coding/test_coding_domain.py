@@ -24,7 +24,7 @@ from rlanything.sandbox.kernel import SUPPORTED
 from rlanything.sandbox.protocol import Execution, Verdict
 from rlanything.types import Direction, Prompt, Status
 
-pytestmark = pytest.mark.skipif(not SUPPORTED, reason="the sandbox wants Linux")
+pytestmark = pytest.mark.skipif(not SUPPORTED, reason="the sandbox needs Linux")
 RIGHT = prompts.program_response("I add.", PROBLEMS[0][1])
 ALSO_RIGHT = prompts.program_response("", "print(sum(map(int, input().split())))")
 WRONG = prompts.program_response("", "a, b = map(int, input().split())\nprint(a - b)")
@@ -105,7 +105,7 @@ def test_what_a_program_prints_is_no_way_to_pass(domain):
 
 def test_a_broken_sandbox_is_a_failure_and_never_a_reward(domain, monkeypatch):
     async def broken(source, stdin, limits):
-        return Execution(Verdict.SANDBOX_ERROR, error="out of memory")
+        return Execution(verdict=Verdict.SANDBOX_ERROR, error="out of memory")
 
     monkeypatch.setattr(domain.trials.start(), "run", broken)
     group = play(domain, [RIGHT, RIGHT], [TELLS])
@@ -118,14 +118,16 @@ def test_the_same_program_on_the_same_test_is_executed_once(domain, monkeypatch)
 
     async def counted(source, stdin, limits):
         executed.append((source, stdin))
-        return Execution(Verdict.SANDBOX_ERROR) if broken and stdin == b"5 7\n" else await run(source, stdin, limits)
+        if broken and stdin == b"5 7\n":
+            return Execution(verdict=Verdict.SANDBOX_ERROR)
+        return await run(source, stdin, limits)
 
     monkeypatch.setattr(domain.trials.start(), "run", counted)
     first = play(domain, [RIGHT, RIGHT, WRONG, RIGHT], [TELLS])
     assert len(executed) == len(set(executed)) and first.valid == []
     broken = False
     second = play(domain, [RIGHT, RIGHT], [TELLS])
-    assert [t.outcome for t in second.trajectories] == [1, 1], "what the sandbox broke is tried anew"
+    assert [t.outcome for t in second.trajectories] == [1, 1], "a retry executes again what the sandbox failed at"
 
 
 def test_programs_and_tests_are_the_last_fenced_blocks():

@@ -1,4 +1,4 @@
-"""Fetching a set of problems: what is written, and what is said where it cannot be."""
+"""A fetched set of problems is checked before it is written, and errors say what to do."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""Generated problems: what their statements say their solutions do, and their tests prove it."""
+"""Generated problems: the solutions do what the statements say, and the tests prove it."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ from rlanything.errors import TaskError
 from rlanything.sandbox.kernel import SUPPORTED
 from rlanything.types import Direction
 
-EXAMPLES = {  # by hand, from the words alone: (input, {k}, {c}, {d}) -> what a chain of it and "show" or "say" prints
+EXAMPLES = {  # operation -> (input, k, what a chain of it and "show" or "say" prints), worked out from the words alone
     "divide": ("7 -3", "2", "3 -2"),
     "remainder": ("7 -3", "4", "3 1"),
     "cap": ("1 5 9", "5", "1 5 5"),
@@ -72,12 +72,12 @@ def test_rows_are_problems_and_repeat_by_their_seed():
     for row in rows:
         payload = check_row(json.loads(json.dumps(row)))
         assert len(payload["tests"]) == generator.NUM_TEST and "{" not in payload["question"]
-        assert len({output for _, output in payload["tests"]}) > 1, "one answer to everything would pass"
+        assert len({output for _, output in payload["tests"]}) > 1, "a program that always prints the same would pass"
     others = generator.generate_problems(200, seed=2, without=rows)
     assert not {row["solution"] for row in rows} & {row["solution"] for row in others}
 
 
-def test_more_problems_than_there_are_are_refused():
+def test_asking_for_more_problems_than_exist_is_refused():
     known = generator.generate_problems(25, seed=0, length=1)
     with pytest.raises(TaskError, match="ask for fewer"):
         generator.generate_problems(20, seed=1, without=known, length=1)
@@ -101,7 +101,7 @@ def domain(tmp_path):
     domain.close()
 
 
-@pytest.mark.skipif(not SUPPORTED, reason="the sandbox wants Linux")
+@pytest.mark.skipif(not SUPPORTED, reason="the sandbox needs Linux")
 def test_solutions_pass_their_tests_and_demonstrated_tests_in_the_sandbox(domain):
     tasks = {task.id: task for task in domain.tasks("train")}
 
@@ -129,14 +129,14 @@ def test_demonstrated_variants_are_accepted_proposals(domain):
         assert len(variant.payload["tests"]) == prompts.MIN_TESTS and "Of 8 programs" in asked
 
 
-def test_demonstrations_show_the_rewriter_what_the_loop_tells_it(domain):
+def test_demonstrations_show_the_rewriter_the_same_critic_as_the_loop(domain):
     def shape(line):
         return re.sub(r"(#, )*#", "#", re.sub(r"\d+( \(doubtful\))?", "#", line))
 
     domain.demonstrating.num_test = 2
     asked = [c.messages[0]["content"] for c in islice(domain.demonstrations("rewriter", "train", 0), 60)]
-    told = prompts.critic(8, [0, 7], [(3, False), (8, True)], {"wrong_answer": 9}).splitlines()
-    assert {shape(line) for line in told} <= {shape(line) for text in asked for line in text.splitlines()}
+    critic = prompts.critic(8, [0, 7], [(3, False), (8, True)], {"wrong_answer": 9}).splitlines()
+    assert {shape(line) for line in critic} <= {shape(line) for text in asked for line in text.splitlines()}
     assert all(re.search(r"passed its tests: \d, \d\.", text) for text in asked)
     assert any("(doubtful)" in text for text in asked) and any(re.search(r"by: \d,", text) for text in asked)
 
@@ -155,12 +155,12 @@ def test_the_script_writes_three_splits_that_share_no_problem(tmp_path):
     script = Path(__file__).parents[3] / "scripts/generate_problems.py"
     line = [sys.executable, str(script), "--out", str(tmp_path), "--train", "50", "--eval", "20"]
     subprocess.run(line, check=True, capture_output=True, timeout=120)
-    found = {
+    solutions = {
         split.stem: {row["solution"] for row in json.loads(split.read_text())} for split in tmp_path.glob("*.json")
     }
-    assert {name: len(rows) for name, rows in found.items()} == {
+    assert {name: len(rows) for name, rows in solutions.items()} == {
         "train": 50,
         "eval_in_distribution": 20,
         "eval_out_of_distribution": 20,
     }
-    assert len(set().union(*found.values())) == 90
+    assert len(set().union(*solutions.values())) == 90

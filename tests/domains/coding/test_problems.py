@@ -1,4 +1,4 @@
-"""Rows of a data file: what is a problem, and what is named as none."""
+"""Rows of a data file are checked, and errors say what is wrong with which row."""
 
 import json
 
@@ -24,7 +24,7 @@ def test_a_row_becomes_a_payload_without_its_repeated_tests():
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"question": " "}, "question"),
         ({"question": None}, "question"),
@@ -33,20 +33,20 @@ def test_a_row_becomes_a_payload_without_its_repeated_tests():
         ({"test_time_limit": 0}, "test_time_limit"),
         ({"test_time_limit": float("nan")}, "test_time_limit"),
         ({"test_input": [], "test_output": []}, "not empty"),
-        ({"test_input": ["x"]}, "1 and 2 texts"),
+        ({"test_input": ["x"]}, "found 1 and 2 texts"),
         ({"test_input": [1, 2]}, "list of texts"),
         ({"test_output": None}, "test_output"),
         ({"test_input": ["x", "x"], "test_output": ["1", "2"]}, "occurs twice"),
         ({"example_input": [1], "example_output": [2]}, "example_input"),
         ({"example_input": "1 2", "example_output": "3"}, "example_input"),
-        ({"example_input": ["1"]}, "1 and 0 texts"),
+        ({"example_input": ["1"]}, "found 1 and 0 texts"),
         ({"question": "Print \ud83d."}, "surrogate"),
         ({"test_output": ["1", "\ud83d"]}, "surrogate"),
         ({"test_input": ["x", "y" * (33 << 20)]}, "a test of 34603008 characters"),
     ],
 )
-def test_a_bad_row_is_named_by_what_is_wrong(change, said):
-    with pytest.raises(BadProblem, match=said):
+def test_a_bad_row_is_named_by_what_is_wrong(change, message):
+    with pytest.raises(BadProblem, match=message):
         check_row(GOOD | change)
 
 
@@ -55,11 +55,11 @@ def test_a_bad_row_is_refused_with_its_index_or_left_out_and_counted(tmp_path):
     file.write_text(json.dumps([*rows(), {"question": "?"}, "no row"]))
     with pytest.raises(TaskError, match="row 6: test_input.*skip_bad"):
         read_problems(file, skip_bad=False)
-    found, skipped = read_problems(file, skip_bad=True)
-    assert [index for index, _ in found] == [0, 1, 2, 3, 4, 5] and len(skipped) == 2 and "row 7" in skipped[1]
+    problems, bad = read_problems(file, skip_bad=True)
+    assert [index for index, _ in problems] == [0, 1, 2, 3, 4, 5] and len(bad) == 2 and "row 7" in bad[1]
 
 
-def test_a_name_that_an_earlier_row_has_is_refused_with_its_index_or_left_out(tmp_path):
+def test_a_repeated_name_is_refused_with_its_index_or_left_out(tmp_path):
     file = tmp_path / "train.json"
     file.write_text(json.dumps([GOOD | {"task_id": "one"}, GOOD | {"task_id": "two"}, GOOD | {"task_id": "one"}]))
     with pytest.raises(TaskError, match="row 2: task_id: 'one'"):
