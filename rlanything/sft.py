@@ -43,7 +43,7 @@ from rlanything.engines.chat import Chat, start_chat_model
 from rlanything.evaluation.figures import evaluation_tasks, run_evaluation
 from rlanything.learner.deepspeed import Learner
 from rlanything.processes.guard import run_guarded
-from rlanything.processes.interrupts import raise_unheard
+from rlanything.processes.interrupts import raise_missed_interrupt
 from rlanything.rollout.collect import Collector
 from rlanything.rollout.episode import request_seed
 from rlanything.runs.checkpoint import writing
@@ -180,7 +180,7 @@ class WarmStart:
         result, started = 0.0, time.perf_counter()
         with self.progress.phase(f"warm start {config.role}", config.max_update) as bar:
             for update in range(1, config.max_update + 1):
-                raise_unheard()
+                raise_missed_interrupt()
                 samples = [encode(self.measured.chat, c) for c in islice(source, config.batch)]
                 metrics = self.learner.update_supervised(samples)
                 bar.advance()
