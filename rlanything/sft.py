@@ -34,7 +34,7 @@ from rlanything.engines.chat_model import start_chat_model
 from rlanything.errors import ConfigError
 from rlanything.evaluation.play import evaluation_tasks, run_evaluation
 from rlanything.learner.deepspeed import Learner
-from rlanything.processes.interrupts import raise_unheard
+from rlanything.processes.interrupts import raise_missed_interrupt
 from rlanything.rollout.collect import Collector
 from rlanything.runs.checkpoint import writing
 from rlanything.runs.progress import Progress
@@ -160,7 +160,7 @@ class WarmStart:
         result, started = 0.0, time.perf_counter()
         with self.progress.phase(f"warm start {config.role}", config.max_update) as bar:
             for update in range(1, config.max_update + 1):
-                raise_unheard()
+                raise_missed_interrupt()
                 samples = [encode(self.measured.chat, c) for c in islice(source, config.batch)]
                 metrics = self.learner.update_supervised(samples)
                 bar.advance()

@@ -1,7 +1,7 @@
-"""A run as several processes.
+"""A run as several processes on Ray.
 
-Ray is told here, before any module imports it, not to start anew by itself: what is still under way when a run has
-left its cluster must fail, not connect again.
+By default Ray connects anew when a process calls it after `ray.shutdown`. That is switched off here, before any module
+imports Ray: calls that are still under way when a run has left its cluster must fail.
 """
 
 import os

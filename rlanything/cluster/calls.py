@@ -1,9 +1,9 @@
-"""What becomes of calls of Ray's actors: what they return or raised, a process that died, one that is started anew."""
+"""Results of calls to Ray actors: values, errors, and actors that died, hang or restart."""
 
 from __future__ import annotations
 
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayTaskError
@@ -12,91 +12,87 @@ from rlanything.engines.base import EngineError
 from rlanything.errors import RunError
 
 ACTOR_LOST = (ActorDiedError, ActorUnavailableError)
-WAIT_S = 2.0  # before an actor that restarts is called again
+WAIT_S = 2.0  # between two calls of an actor that restarts
 
 
-class Limit(NamedTuple):
-    """How long, and which configuration key says so."""
+def result(references: list[ray.ObjectRef], who: str, limit_key: str = "", limit_s: float | None = None) -> list[Any]:
+    """Return what remote calls returned, in order.
 
-    key: str
-    seconds: float
+    Fail fast: raise the first error as it was raised remotely, while other calls still run. If a process died, report
+    that instead, since its death may have caused the error. `who` names the processes in messages.
 
-
-def result(references: list[ray.ObjectRef], who: str, limit: Limit | None = None) -> list[Any]:
-    """What remote calls returned, in order; the first that raises is raised here as it was raised there, while others
-    are still under way, but for one that raised because another process died.
-
-    Raises RunError where a process died, or takes longer than `limit` after another has answered.
+    Raises RunError if a process died, or takes more than `limit_s` seconds longer than the one that answered before it;
+    `limit_key` is the configuration key of that limit.
     """
     pending = list(references)
     try:
         while pending:
-            late = limit if len(pending) < len(references) else None
-            done, pending = ray.wait(pending, num_returns=1, timeout=late.seconds if late else None)
-            if late and not done:
+            someone_answered = len(pending) < len(references)
+            done, pending = ray.wait(pending, timeout=limit_s if someone_answered else None)
+            if not done:
                 raise RunError(
-                    f"{who} hangs: others answered more than {late.key}={late.seconds:g} s ago; its log is in the "
-                    "run's logs folder; the same command goes on from the last checkpoint"
+                    f"{who} hangs: others answered more than {limit_key}={limit_s:g} s ago; see its log in the run's "
+                    "logs folder; the same command goes on from the last checkpoint"
                 )
             ray.get(done)
     except RayTaskError as error:
-        if (lost := _lost(pending)) is None:
+        if (death := _death(pending)) is None:
             raise unwrapped(error) from None
-        raise _died(who, lost) from lost
+        raise _died(who, death) from death
     except ACTOR_LOST as error:
         raise _died(who, error) from error
     return ray.get(references)
 
 
-def _lost(references: list[ray.ObjectRef]) -> RayActorError | None:
-    """Why a process of these calls died, if one did in the last moment."""
+def _death(references: list[ray.ObjectRef]) -> RayActorError | None:
+    """The first death of a process among calls that end within WAIT_S."""
     done, _ = ray.wait(references, num_returns=len(references), timeout=WAIT_S) if references else ([], [])
     for reference in done:
         try:
             ray.get(reference)
         except ACTOR_LOST as error:
             return error
-        except RayTaskError:  # another of those that the first one's end broke
+        except RayTaskError:  # an error that the death caused in another process
             continue
     return None
 
 
 def _died(who: str, error: RayActorError) -> RunError:
     return RunError(
-        f"{who} died: {cause(error)}; its log is in the run's logs folder; the same command goes on from the last "
+        f"{who} died: {cause(error)}; see its log in the run's logs folder; the same command goes on from the last "
         "checkpoint"
     )
 
 
 class Patience:
-    """With an actor that does not answer, since Ray may be starting it anew: `limit_s` since it last did."""
+    """Limits how long to call an actor that Ray may be restarting: `limit_s` seconds since it last answered."""
 
     def __init__(self, limit_s: float, who: str) -> None:
         self.limit_s, self.who = limit_s, who
         self._until: float | None = None
 
     def pause_s(self) -> float:
-        """How long to wait before it is called again. Raises EngineError when it should have been back."""
+        """Seconds to wait before the next call. Raises EngineError if the limit is over."""
         now = time.monotonic()
         self._until = self._until or now + self.limit_s
         if now > self._until:
             raise EngineError(
-                f"{self.who} died and was not back within cluster.restart_timeout_s={self.limit_s:g} s: its node may "
-                "be gone, which takes another one; the same command goes on from the last checkpoint"
+                f"{self.who} died and was not back within cluster.restart_timeout_s={self.limit_s:g} s: if its node is "
+                "lost, Ray needs another node for it; the same command goes on from the last checkpoint"
             )
         return WAIT_S
 
     def answered(self) -> None:
-        """It is there."""
+        """Start the limit anew."""
         self._until = None
 
 
 def unwrapped(error: RayTaskError) -> Exception:
-    """What a remote call raised, as it was raised there."""
+    """The exception that a remote call raised, without Ray's wrapper."""
     return error.cause if isinstance(error.cause, Exception) else error
 
 
 def cause(error: RayActorError) -> str:
-    """Why an actor died, in a line: the last one of Ray's many."""
+    """Why an actor died: the last line of Ray's message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__

@@ -1,4 +1,4 @@
-"""Several processes, accelerators and nodes, on Ray: the parts that a run has instead of those of one process."""
+"""The parts of a run on Ray, with several processes, accelerators and nodes, in place of those of one process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ from rlanything.runs.folder import RunFolder
 
 
 class Cluster:
-    """Starts what a run of `roles` needs where its placement says. `close` ends all of it."""
+    """Starts the processes that a run with `roles` needs, in the places that its plan gives them.
+
+    Raises ConfigError, EngineError, RunError or VersionError if the plan, a model or a node does not allow that.
+    """
 
     def __init__(self, plan: Plan, folder: RunFolder, data: Path | None) -> None:
         """`data` is the domain's folder, which every node must see. Raises EngineError, RunError or VersionError."""
@@ -43,7 +46,7 @@ class Cluster:
         self._learners: LearnerGroup | None = None
 
     def chat_model(self, role: Role) -> ChatModel:
-        """A role's replicas as one engine, with its chat."""
+        """Start a role's replicas; return them as one engine, with its chat."""
         model, engine = self.config.model.of(role), self.config.engine.of(role)
         log, seed = self.folder.logs.absolute() / f"engine_{role}.log", self.config.experiment.seed
         slots, cluster = self.placement.engines[role], self.config.cluster
@@ -54,13 +57,13 @@ class Cluster:
         return ChatModel(replicas, Chat(model))
 
     def collector(self, models: Mapping[Role, ChatModel], splits: Sequence[str]) -> HostCollector:
-        """The environment hosts, which ask the replicas themselves."""
+        """Start the environment hosts. They call the replicas without going through this process."""
         engines = {role: model.engine for role, model in models.items()}
         replicated = {role: engine for role, engine in engines.items() if isinstance(engine, ReplicatedEngine)}
         return HostCollector(self.runtime, self.placement.hosts, self.config, splits, replicated)
 
     def learner(self, role: Learner, total_update: int, temperature: float) -> RemoteLearner:
-        """A role's learner on all ranks."""
+        """Make a role's learner on all ranks; start the ranks first if they do not run yet."""
         if self._learners is None:
             log, timeout_s = self.folder.logs.absolute() / "learners.log", self.config.cluster.rank_timeout_s
             slots, shares_devices = self.placement.learners, self.placement.shares_devices
@@ -70,12 +73,12 @@ class Cluster:
         return self._learners.learner(role, self.plan.routes[role], model, training, total_update, temperature, seed)
 
     def end_learners(self) -> None:
-        """Kill every rank: whoever waits for one is told that it died."""
+        """Kill every rank: calls that wait for one raise RunError."""
         if self._learners:
             self._learners.close()
 
     def faults(self) -> dict[str, float]:
-        """How often since the run began a replica or host was started anew, and a request had to be asked again."""
+        """The number of restarted replicas, reissued requests and restarted hosts since the run began."""
         counted = ray.get(self.board.faults.remote())
         kinds = [f"engine/{role}_{what}" for role in self.plan.roles for what in ("restarts", "reissued")]
         return {kind: float(counted[kind]) for kind in (*kinds, RESTARTS)}

@@ -1,11 +1,11 @@
-"""The one engine that callers of its replicas see.
+"""One engine in front of its replicas: routing, restarts, weights.
 
-An episode stays with the replica that began it, whose prefix cache holds it; a new one goes to the replica with the
-fewest requests under way. A replica that dies is started anew by Ray, is given the current weights, and what it was
-doing is asked of another meanwhile.
+An episode stays with the replica that began it, whose prefix cache holds it. A new episode goes to the replica with the
+fewest requests under way. Ray restarts a replica that dies, and the replica takes the current weights from the board;
+meanwhile another replica serves its requests.
 
-Weights come by the object store, or straight from the learners (`weights/transfer`) once a first transfer has told what
-to expect.
+Weights go through the object store. After a first transfer the receivers know names and shapes, so learners can send
+weights directly to them, too (`weights/transfer`).
 """
 
 from __future__ import annotations
@@ -31,12 +31,15 @@ from rlanything.plan.placement import Slot
 from rlanything.weights.precision import torch_dtype
 from rlanything.weights.transfer import Expected, IncomingWeights, Meeting
 
-MAX_SESSIONS = 1 << 16  # remembered; an older episode has long ended
-MAX_CALLS = 10_000  # under way at once in one replica; its engine queues them
+MAX_SESSIONS = 1 << 16  # sessions whose replica is remembered; the episode of an older one has long ended
+MAX_CALLS = 10_000  # concurrent calls of one replica; its engine queues them
 
 
 class ReplicatedEngine:
-    """Implements `engines.base.Engine`. Copies in other processes share the replicas; each routes for itself."""
+    """Implements `engines.base.Engine`. Copies in other processes share the replicas, but each copy routes by itself.
+
+    Every method raises EngineError if a replica is dead for good, or not back within `restart_timeout_s` seconds.
+    """
 
     def __init__(
         self,
@@ -54,24 +57,24 @@ class ReplicatedEngine:
         self.on_accelerators = on_accelerators
         self.dtype = torch_dtype(config.dtype, on_accelerators)
         self.version = 0
-        self._expected: Expected = ()  # of a transfer: what the last one was
-        self._meeting: tuple[list[str], Meeting] | None = None  # of these processes with the learner
-        self._under_way = [0] * len(self.replicas)
-        self._replica_of: dict[str, int] = {}
-        self._dead: dict[int, str] = {}  # for good, and why
+        self._expected: Expected = ()  # names and shapes of the last transfer, and so of the next one
+        self._meeting: tuple[list[str], Meeting] | None = None  # the replicas' processes, and where they met
+        self._under_way = [0] * len(self.replicas)  # requests of this copy
+        self._replica_of: dict[str, int] = {}  # by session
+        self._dead: dict[int, str] = {}  # replicas that Ray does not restart any more, and why they died
 
     async def generate(
         self, prompt_ids: list[int], sampling: SamplingParams, n: int = 1, images: tuple[str, ...] = ()
     ) -> list[Completion]:
-        """See `Engine.generate`. Raises EngineError where the last replica is dead for good."""
+        """Ask a replica, and another one if it dies. Raises EngineError only if no replica is left."""
         patience = Patience(self.restart_timeout_s, f"every replica of the {self.role} engine")
         restarting: set[int] = set()
-        asked_again = False
+        reissued = False
         while True:
             if len(self._dead) == len(self.replicas):
                 raise EngineError(
-                    f"all replicas of the {self.role} engine are dead: {'; '.join(self._dead.values())}; their logs "
-                    f"are {self.logs}"
+                    f"all replicas of the {self.role} engine are dead: {'; '.join(self._dead.values())}; see their "
+                    f"logs, {self.logs}"
                 )
             i = self._route(sampling.session, restarting.union(self._dead))
             self._under_way[i] += 1
@@ -86,23 +89,23 @@ class ReplicatedEngine:
                 raise unwrapped(error) from None
             finally:
                 self._under_way[i] -= 1
-            if not asked_again:
-                asked_again = True
+            if not reissued:
+                reissued = True
                 self.board.count.remote(f"engine/{self.role}_reissued")
             if len(restarting.union(self._dead)) == len(self.replicas) > len(self._dead):
                 await asyncio.sleep(patience.pause_s())
                 restarting.clear()
 
     def _route(self, session: str, avoid: set[int]) -> int:
-        """The session's replica, else the one with the fewest requests of this process under way.
+        """The session's replica, else the replica with the fewest requests of this process under way.
 
-        Ties go round, from a place that the session gives: else every process would begin with the same replicas.
+        The session breaks ties. If the first replica did, all processes would begin with the same one.
         """
         i = self._replica_of.get(session)
         if i is None or i in avoid:
             first = crc32(session.encode())
-            left = [j for j in range(len(self.replicas)) if j not in avoid]
-            i = min(left, key=lambda j: (self._under_way[j], (j - first) % len(self.replicas)))
+            candidates = [j for j in range(len(self.replicas)) if j not in avoid]
+            i = min(candidates, key=lambda j: (self._under_way[j], (j - first) % len(self.replicas)))
             if session:
                 self._replica_of[session] = i
                 if len(self._replica_of) > MAX_SESSIONS:
@@ -110,12 +113,12 @@ class ReplicatedEngine:
         return i
 
     def load_weights(self, version: int, tensors: Iterable[tuple[str, Any]]) -> None:
-        """See `Engine.load_weights`; all replicas at once."""
-        receiving: list[ray.ObjectRef] = []
+        """Load the weights into all replicas at the same time, directly from the learners if they can meet."""
+        loading: list[ray.ObjectRef] = []
         if isinstance(tensors, RemoteWeights):
             meeting = self._meet(tensors) if self._expected and not tensors.are_staged else None
             if meeting:
-                receiving = [
+                loading = [
                     replica.load_weights.remote(
                         version,
                         IncomingWeights(meeting=meeting, first_worker=i * self.num_worker, expected=self._expected),
@@ -129,18 +132,14 @@ class ReplicatedEngine:
         else:
             staged = stage(tensors)
         ray.get(self.board.post.remote(self.role, version, staged))
-        by_store = "load_weights", version, staged
-        if receiving:
-            for i, reference in enumerate(receiving):
-                self._answer(i, reference, *by_store)
-        else:
-            self._every(*by_store)
+        loading = loading or [replica.load_weights.remote(version, staged) for replica in self.replicas]
+        self._results(loading, "load_weights", version, staged)
         self.version = version
 
     def _meet(self, weights: RemoteWeights) -> Meeting | None:
-        """Where these replicas meet the learners; elsewhere once one of them was started anew."""
-        processes = self._every("process")
-        if not all(processes):  # one died asleep, and waits for its memory
+        """Where these replicas meet the learners; a new place if a replica was restarted since the last meeting."""
+        processes = self._call_all("process_id")
+        if not all(processes):  # a replica died asleep, and waits for its memory
             return None
         if self._meeting is None or self._meeting[0] != processes:
             meeting = weights.meeting(len(self.replicas) * self.num_worker, self.on_accelerators)
@@ -148,44 +147,45 @@ class ReplicatedEngine:
         return self._meeting[1]
 
     def clear_caches(self) -> None:
-        """See `Engine.clear_caches`."""
-        self._every("call", "clear_caches")
+        self._call_all("clear_caches")
 
     def checksum(self) -> str:
-        """See `Engine.checksum`. Raises EngineError where the replicas differ, in version or weights."""
-        found: list[tuple[int, str]] = self._every("holds")
-        if {version for version, _ in found} != {self.version} or len({checksum for _, checksum in found}) != 1:
+        """The checksum of all replicas. Raises EngineError if they differ in version or weights."""
+        held: list[tuple[int, str]] = self._call_all("version_and_checksum")
+        if {version for version, _ in held} != {self.version} or len({checksum for _, checksum in held}) != 1:
             raise EngineError(
-                f"the replicas of the {self.role} engine hold different weights; expected version {self.version} of "
-                f"all, found versions and checksums {found}"
+                f"the replicas of the {self.role} engine hold different weights: expected version {self.version} and "
+                f"one checksum in all of them, found versions and checksums {held}"
             )
-        return found[0][1]
+        return held[0][1]
 
     def sleep(self) -> None:
-        """See `Engine.sleep`."""
         ray.get(self.board.set_sleeps.remote(self.role, True))
-        self._every("sleep")
+        self._call_all("sleep")
 
     def wake(self, cache: bool = True) -> None:
-        """See `Engine.wake`. The role sleeps until it has its cache too."""
+        """Wake the replicas. The board calls the role asleep until its engines have their caches, too."""
         if cache:
             ray.get(self.board.set_sleeps.remote(self.role, False))
-        self._every("wake", cache)
+        self._call_all("wake", cache)
 
     def stats(self) -> EngineStats:
         """Sums over the replicas."""
-        every = [vars(s) for s in self._every("stats")]
-        return EngineStats(**{name: sum(s[name] for s in every) for name in every[0]})
+        counters = [vars(stats) for stats in self._call_all("stats")]
+        return EngineStats(**{name: sum(counter[name] for counter in counters) for name in counters[0]})
 
     def close(self) -> None:
-        """Nothing: the runtime ends the replicas."""
+        """Do nothing: `Runtime.close` ends the replicas."""
 
-    def _every(self, method: str, *args: Any) -> list[Any]:
-        """What each replica returns; one that restarts is called again."""
-        references = [getattr(r, method).remote(*args) for r in self.replicas]
-        return [self._answer(i, reference, method, *args) for i, reference in enumerate(references)]
+    def _call_all(self, method: str, *args: Any) -> list[Any]:
+        """Call a method of all replicas at the same time; return their results."""
+        return self._results([getattr(replica, method).remote(*args) for replica in self.replicas], method, *args)
 
-    def _answer(self, i: int, reference: ray.ObjectRef, method: str, *args: Any) -> Any:
+    def _results(self, references: list[ray.ObjectRef], method: str, *args: Any) -> list[Any]:
+        """The results of a call of each replica. A replica that restarts is called again, with `method` and `args`."""
+        return [self._result(i, reference, method, *args) for i, reference in enumerate(references)]
+
+    def _result(self, i: int, reference: ray.ObjectRef, method: str, *args: Any) -> Any:
         patience = Patience(self.restart_timeout_s, f"replica {i} of the {self.role} engine")
         while True:
             try:
@@ -195,7 +195,7 @@ class ReplicatedEngine:
                 reference = getattr(self.replicas[i], method).remote(*args)
             except ActorDiedError as error:
                 raise EngineError(
-                    f"replica {i} of the {self.role} engine is dead: {cause(error)}; its log is of {self.logs}"
+                    f"replica {i} of the {self.role} engine is dead: {cause(error)}; see its log among {self.logs}"
                 ) from error
             except RayTaskError as error:
                 raise unwrapped(error) from None
@@ -213,7 +213,10 @@ def start_replicas(
     cluster: ClusterConfig,
     sleeps: bool,
 ) -> ReplicatedEngine:
-    """One replica a slot, each with a log of its own; they load at the same time. `sleeps`: see `make_engine`."""
+    """Start one replica per slot, each with its own log, and wait until all have loaded. `sleeps`: see `make_engine`.
+
+    Raises EngineError if one cannot start.
+    """
     replicas = [
         runtime.start(
             EngineReplica,
@@ -234,5 +237,5 @@ def start_replicas(
     on_accelerators = config.kind == "vllm" and bool(slots[0].devices)
     logs = str(log_path.with_stem(f"{log_path.stem}_*"))
     engine = ReplicatedEngine(role, replicas, board, config, on_accelerators, cluster.restart_timeout_s, logs)
-    engine.stats()  # waits until they are up
+    engine.stats()  # returns once all are up
     return engine

@@ -1,5 +1,8 @@
-"""Whether engine replicas answer. One whose engine hangs ends itself; one that as a whole is stopped, or holds Python's
-lock for good, can only be seen from outside."""
+"""Health checks of engine replicas from outside.
+
+A replica ends itself if its engine hangs (`processes.watchdog`). A replica whose whole process is stopped, or whose
+native code never gives Python's lock back, cannot do that.
+"""
 
 from __future__ import annotations
 
@@ -10,28 +13,32 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import ray
-from ray._private.state import actors  # the public API asks the dashboard, which is not there
+from ray._private.state import actors  # the public API asks the dashboard, which does not run
 from ray.exceptions import ActorUnavailableError, RayError
 
-PERIOD_S = 15.0  # between two looks: a thousand replicas cost the driver 2 % of its time
+PERIOD_S = 15.0  # between two checks: a thousand replicas then cost the driver 2 % of its time
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class _Watched:
     replica: Any
     name: str
     limit_s: float
-    asked: ray.ObjectRef | None = None
-    starts: bool = False  # Ray starts it anew: it answers once its model is loaded
-    since: float = field(default_factory=time.monotonic)  # it answered last, or `starts` changed
+    """Seconds that a running replica may take to answer."""
+    ping: ray.ObjectRef | None = None
+    """The call that it has not answered yet."""
+    restarting: bool = False
+    """Ray restarts it, so it answers once its model is loaded."""
+    since: float = field(default_factory=time.monotonic)
+    """When it last answered, or `restarting` changed."""
 
 
 class HealthCheck:
-    """Asks replicas whether they are there, from a thread; ends one that does not answer, so that Ray starts it anew.
+    """A thread that pings replicas and kills one that does not answer, so that Ray restarts it.
 
-    `start_s` is how long one that was started anew may take to load its model.
+    `start_s` is how many seconds a restarted replica may take to load its model.
     """
 
     def __init__(self, start_s: float) -> None:
@@ -41,47 +48,47 @@ class HealthCheck:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def watch(self, replica: Any, name: str, limit_s: float) -> None:
-        """From now on; it has answered before. It may take `limit_s` for an answer."""
-        self._watched.append(_Watched(replica, name, limit_s))
+        """Check a replica that is up from now on; it may take `limit_s` seconds to answer."""
+        self._watched.append(_Watched(replica=replica, name=name, limit_s=limit_s))
         if not self._thread.is_alive():
             self._thread.start()
 
     def close(self) -> None:
-        """Stop asking."""
+        """Stop the thread."""
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def _run(self) -> None:
-        looked = time.monotonic()
+        checked = time.monotonic()
         while not self._closing.wait(PERIOD_S):
-            before, looked = looked, time.monotonic()
+            before, checked = checked, time.monotonic()
             for watched in list(self._watched):
-                if looked - before > 2 * PERIOD_S:  # this process was stopped, as by Ctrl-Z, and heard nobody
-                    watched.since = looked
+                if checked - before > 2 * PERIOD_S:  # this process was stopped, as by Ctrl-Z, and missed the answers
+                    watched.since = checked
                 try:
-                    self._look(watched)
-                except RayError as error:  # dead for good: whoever asks it for something learns that
+                    self._check(watched)
+                except RayError as error:  # dead for good: the next caller of the replica raises that
                     logger.warning("%s is not watched any more: %s", watched.name, error)
                     self._watched.remove(watched)
 
-    def _look(self, watched: _Watched) -> None:
-        """Raises RayError where it is dead for good, or the cluster is gone."""
+    def _check(self, watched: _Watched) -> None:
+        """Ping a replica, or kill it if its limit is over. Raises RayError if it is dead for good."""
         now = time.monotonic()
-        if watched.asked is None:
-            watched.asked = watched.replica.is_there.remote()
-        if ray.wait([watched.asked], timeout=0)[0]:
-            answer, watched.asked = watched.asked, None
+        if watched.ping is None:
+            watched.ping = watched.replica.ping.remote()
+        if ray.wait([watched.ping], timeout=0)[0]:
+            answer, watched.ping = watched.ping, None
             try:
                 ray.get(answer)
-                watched.starts, watched.since = False, now
+                watched.restarting, watched.since = False, now
                 return
-            except ActorUnavailableError:  # it is started anew; or the connection was given up, which says nothing
+            except ActorUnavailableError:  # it restarts, or the connection broke, which says nothing about the replica
                 pass
-        starts = actors(watched.replica._actor_id.hex()).get("State") == "RESTARTING"
-        if starts != watched.starts:
-            watched.starts, watched.since = starts, now
-        if now - watched.since > (self._start_s if starts else watched.limit_s):
-            logger.warning("%s does not answer: it is ended, to be started anew", watched.name)
+        restarting = actors(watched.replica._actor_id.hex()).get("State") == "RESTARTING"
+        if restarting != watched.restarting:
+            watched.restarting, watched.since = restarting, now
+        if now - watched.since > (self._start_s if restarting else watched.limit_s):
+            logger.warning("%s does not answer: it is killed and restarted", watched.name)
             ray.kill(watched.replica, no_restart=False)
-            watched.asked, watched.since = None, now
+            watched.ping, watched.since = None, now

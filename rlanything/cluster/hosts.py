@@ -1,4 +1,4 @@
-"""Environment hosts: processes that hold many episodes each, and the collector that spreads a batch over them."""
+"""Environment hosts, processes that play many episodes at once, and the collector that spreads batches over them."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from rlanything.plan.placement import Slot
 from rlanything.rollout.collect import Batch, Collector
 from rlanything.types import Group
 
-REPORT_S = 0.5  # between two looks at how far the hosts are
-RESTARTS = "env_host_restarts"  # the fault's name
-START_S = 120.0  # that a host's first answer may take longer
+REPORT_S = 0.5  # between two progress reports of a host
+RESTARTS = "env_host_restarts"  # the fault that the board counts
+START_S = 120.0  # more time for a host's first answer: it may be starting
 
 
 class EnvHost:
-    """A Ray actor: plays and judges its share of every batch."""
+    """A Ray actor that plays and judges its share of every batch."""
 
     def __init__(self, config: Config, splits: Sequence[str], roles: Sequence[Role]) -> None:
         was_restarted(RESTARTS)
@@ -42,10 +42,11 @@ class EnvHost:
         self._playing: dict[int, asyncio.Task[Any] | None] = {}
 
     async def collect(self, number: int, batch: Batch, engines: Mapping[Role, ReplicatedEngine]) -> list[Group]:
-        """See `Collector.collect`; `number` is the batch's. The engines come with every batch: Ray warns of an actor
-        that may be started anew and was made with the handles of others.
+        """Play batch `number` as `Collector.collect` does.
 
-        Where it is asked for a batch again, the connection to who asked first has broken: that playing ends.
+        A repeated batch number means that the caller reconnected after a broken connection, so the earlier attempt is
+        cancelled. The engines come with every batch, not with `__init__`, because Ray warns of a restartable actor that
+        is created with another's handle.
         """
         if earlier := self._playing.get(number):
             earlier.cancel()
@@ -65,13 +66,12 @@ class EnvHost:
                 del self._ended[number], self._playing[number]
 
     async def ended(self, number: int) -> int:
-        """Episodes of a batch that is under way; 0 of any other."""
+        """The number of ended episodes of a batch that is under way; 0 for any other batch."""
         return self._ended.get(number, 0)
 
 
 class HostCollector:
-    """Spreads batches over hosts, in turn; the share of a host that dies is played anew by the one that Ray starts for
-    it."""
+    """Spreads batches over the hosts in turn. If a host dies, Ray restarts it and it plays its share from the start."""
 
     def __init__(
         self,
@@ -88,7 +88,10 @@ class HostCollector:
         self.hosts = [runtime.start(EnvHost, slot, config, splits, list(self.engines), **options) for slot in slots]
 
     async def collect(self, batch: Batch, on_end: Callable[[], None]) -> list[Group]:
-        """See `Collector.collect`. Episodes under way at once are shared out evenly too, over those that have tasks."""
+        """Collect a batch as `Collector.collect` does. Hosts that get tasks also share `max_concurrent` evenly.
+
+        Raises EngineError if a host dies more than `cluster.num_restart` times, or is not back in time.
+        """
         num = max(1, min(len(self.hosts), len(batch.tasks)))
         rollout = batch.rollout.model_copy(update={"max_concurrent": -(-batch.rollout.max_concurrent // num)})
         shares = [replace(batch, tasks=list(batch.tasks[i::num]), rollout=rollout) for i in range(num)]
@@ -104,7 +107,7 @@ class HostCollector:
 
         def tell(ended: int) -> None:
             nonlocal told
-            for _ in range(ended - told):  # fewer than before where they are played anew
+            for _ in range(ended - told):  # a share that is played again counts from 0: nothing to report yet
                 on_end()
             told = max(told, ended)
 
@@ -114,7 +117,7 @@ class HostCollector:
                 groups: list[Group] = await host.collect.remote(number, share, self.engines)
                 tell(len(share.tasks) * share.num)
                 return groups
-            except ActorUnavailableError:  # it died, and Ray starts it anew; or the connection broke
+            except ActorUnavailableError:  # Ray restarts the host, or the connection broke
                 await asyncio.sleep(patience.pause_s())
             except ActorDiedError as error:
                 raise EngineError(
@@ -128,9 +131,11 @@ class HostCollector:
 
 
 async def _watch(host: Any, number: int, tell: Callable[[int], None], timeout_s: float, patience: Patience) -> None:
-    """Tell how many episodes of a batch have ended, until cancelled. A host that does not answer is ended: an
-    environment blocks it, which no timeout within it can see."""
-    limit_s = timeout_s + START_S  # it may be starting
+    """Report how many episodes of a batch have ended, until cancelled.
+
+    Kill a host that does not answer: an environment blocks its event loop, so that no timeout within it can fire.
+    """
+    limit_s = timeout_s + START_S
     while True:
         try:
             async with asyncio.timeout(limit_s):
@@ -138,9 +143,9 @@ async def _watch(host: Any, number: int, tell: Callable[[int], None], timeout_s:
         except TimeoutError:
             ray.kill(host, no_restart=False)
             return
-        except ActorDiedError:  # who waits for the share sees that too
+        except ActorDiedError:  # the call that waits for the share raises it
             return
-        except ActorUnavailableError:  # a connection that broke, or a death, which ends this from outside
+        except ActorUnavailableError:  # the connection broke, or the host died and `_share` cancels this
             await asyncio.sleep(REPORT_S)
             continue
         patience.answered()

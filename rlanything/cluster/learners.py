@@ -1,4 +1,4 @@
-"""Learner ranks, one process each, joined by torch.distributed; and the learner that the loop sees."""
+"""Learners on Ray: one process per rank, joined by torch.distributed, behind the learner that the loop sees."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import ray
 import torch
 import torch.distributed as dist
 
-from rlanything.cluster.calls import Limit, result
+from rlanything.cluster.calls import result
 from rlanything.cluster.runtime import Runtime
 from rlanything.cluster.weights import StagedWeights, stage
 from rlanything.config.schema import LearnerConfig, ModelConfig
@@ -32,7 +32,10 @@ logger = logging.getLogger(__name__)
 
 
 class LearnerRank:
-    """A Ray actor: one rank of every learner. All ranks are called alike, in the same order."""
+    """A Ray actor: one rank of all learners. All ranks must get the same calls in the same order.
+
+    Calls raise RunError if another rank is lost, or takes more than `timeout_s` seconds to take part.
+    """
 
     def __init__(self, rank: int, world: int, log_path: Path, shares_device: bool, timeout_s: float) -> None:
         self.timeout_s = timeout_s
@@ -41,22 +44,22 @@ class LearnerRank:
         self.learners: dict[str, Any] = {}
         self._senders: dict[str, tuple[Meeting, Sender]] = {}
 
-    def address(self) -> tuple[str, int]:
-        """This rank's host and a port that is free there now: where the ranks meet, if it is rank 0."""
+    def free_address(self) -> tuple[str, int]:
+        """This rank's host, and a port that is free there now. Of rank 0, others can meet there."""
         with socket.socket() as probe:
             probe.bind(("", 0))
             return ray.util.get_node_ip_address(), probe.getsockname()[1]
 
     def join(self, host: str, port: int) -> None:
-        """Meet the other ranks."""
+        """Join the other ranks' process group, which meets at rank 0's `host` and `port`."""
         os.environ |= {
             "RANK": str(self.rank),
             "WORLD_SIZE": str(self.world),
-            "LOCAL_RANK": "0",  # a slot's accelerator is the only one that its process sees
+            "LOCAL_RANK": "0",  # a process sees no other accelerator than its slot's
             "MASTER_ADDR": host,
             "MASTER_PORT": str(port),
         }
-        # Of a torchrun around the run: rank 0 has a store of its own.
+        # If torchrun started the run, its agent has a store. These ranks use another one, which rank 0 starts.
         os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
         use_interface(ray.util.get_node_ip_address())
         from rlanything.learner.distributed import start_deepspeed
@@ -68,7 +71,7 @@ class LearnerRank:
     def load_model(
         self, role: str, model: ModelConfig, config: LearnerConfig, total_update: int, temperature: float, seed: int
     ) -> None:
-        """Make this rank's part of a learner."""
+        """Make this rank's part of a role's learner."""
         from rlanything.learner.deepspeed import Learner
 
         with self._together():
@@ -77,17 +80,17 @@ class LearnerRank:
             self.learners[role].offload()
 
     def call(self, role: str, method: str, *args: Any) -> Any:
-        """What a learner's method returns."""
+        """Call a method of a role's learner."""
         with self._on_device(role) as learner:
             return getattr(learner, method)(*args)
 
     def stage(self, role: str, dtype: torch.dtype, meeting: Meeting | None) -> StagedWeights:
-        """The weights for the engines, which rank 0 alone puts into the object store. Whoever has workers to send them
-        to, where there is a meeting, does that too."""
+        """Gather the weights. Rank 0 puts them into the object store. If there is a meeting, ranks that have workers to
+        send to send them, too."""
         with self._on_device(role) as learner:
             staged = stage(learner.weights(dtype), self.rank == 0, self._sender(role, meeting) if meeting else None)
         if not staged.sent:
-            self._senders.pop(role, None)  # hangs up: those that still wait for tensors learn of it
+            self._senders.pop(role, None)  # closes the connections, so that receivers do not wait for more tensors
         return staged
 
     def _sender(self, role: str, meeting: Meeting) -> Sender | None:
@@ -96,13 +99,13 @@ class LearnerRank:
             try:
                 self._senders[role] = meeting, meeting.sender(self.rank)
             except RuntimeError as error:
-                logger.warning("the replicas of the %s engine did not meet: %s", role, error)
+                logger.warning("the replicas of the %s engine did not come to the meeting: %s", role, error)
                 return None
         return self._senders[role][1]
 
     @contextmanager
     def _on_device(self, role: str) -> Iterator[Any]:
-        """A learner, which has the accelerator's memory meanwhile; where that is shared, only meanwhile."""
+        """A role's learner. If it shares its accelerator, it holds the accelerator's memory only within the block."""
         learner = self.learners[role]
         if self.shares_device:
             learner.reload()
@@ -115,21 +118,21 @@ class LearnerRank:
 
     @contextmanager
     def _together(self) -> Iterator[None]:
-        """Raises RunError where another rank does not take part. NCCL's watchdog ends the process instead."""
+        """Turn a failed collective operation into a RunError. (With NCCL its watchdog ends the process instead.)"""
         try:
             yield
         except RuntimeError as error:
-            if isinstance(error, dist.DistError) or "gloo" in str(error):  # gloo has no kind of its own
+            if isinstance(error, dist.DistError) or "gloo" in str(error):  # gloo raises a plain RuntimeError
                 raise RunError(
-                    f"learner rank {self.rank} lost another one, or waited more than cluster.rank_timeout_s="
-                    f"{self.timeout_s:g} s for it ({error}); the ranks' logs are in the run's logs folder; the same "
+                    f"learner rank {self.rank} lost another rank, or waited more than cluster.rank_timeout_s="
+                    f"{self.timeout_s:g} s for it ({error}); see the ranks' logs in the run's logs folder; the same "
                     "command goes on from the last checkpoint"
                 ) from error
             raise
 
 
 class LearnerGroup:
-    """All ranks."""
+    """All ranks of the learners."""
 
     def __init__(
         self, runtime: Runtime, slots: Sequence[Slot], log_path: Path, shares_device: bool, timeout_s: float
@@ -139,18 +142,13 @@ class LearnerGroup:
             for rank, slot in enumerate(slots)
         ]
         self.timeout_s = timeout_s
-        self.call("join", *self.place())
-
-    def place(self) -> tuple[str, int]:
-        """Rank 0's host, and a port that is free there."""
-        address: tuple[str, int] = self.call("address")[0]
-        return address
+        self.call("join", *self.call("free_address")[0])
 
     def call(self, method: str, *args: Any) -> list[Any]:
-        """What every rank returns. Raises RunError where a rank is late: what they do, they do together."""
+        """Call a method of every rank; return their results. Raises RunError if a rank dies or hangs."""
         shared = [ray.put(a) for a in args]
         calls = [getattr(rank, method).remote(*shared) for rank in self.ranks]
-        return result(calls, "a learner rank", Limit("cluster.rank_timeout_s", self.timeout_s))
+        return result(calls, "a learner rank", "cluster.rank_timeout_s", self.timeout_s)
 
     def close(self) -> None:
         """Kill the ranks; a call under way raises RunError."""
@@ -158,13 +156,13 @@ class LearnerGroup:
             ray.kill(rank)
 
     def learner(self, role: str, route: Route, *args: Any) -> RemoteLearner:
-        """A model on all ranks; `args` as of `LearnerRank.load_model`."""
+        """Make a role's learner on all ranks; `args` are those of `LearnerRank.load_model`."""
         self.call("load_model", role, *args)
         return RemoteLearner(self, role, route)
 
 
 class RemoteWeights:
-    """A learner's present weights, which its ranks gather once, when they are first asked for them."""
+    """A learner's current weights. The ranks gather them when they are first asked for, and only once."""
 
     def __init__(self, group: LearnerGroup, role: str, dtype: torch.dtype, route: Route) -> None:
         self.group, self.role, self.dtype, self.route = group, role, dtype, route
@@ -175,18 +173,18 @@ class RemoteWeights:
 
     @property
     def are_staged(self) -> bool:
-        """Whether it is too late to send them straight to engines."""
+        """Whether the ranks have gathered them, so that it is too late to send them directly."""
         return self._staged is not None
 
     def meeting(self, num_worker: int, on_accelerators: bool) -> Meeting:
-        """Where ranks and workers find each other."""
+        """A new place where the ranks and `num_worker` engine workers find each other."""
         if self.route.how == "ipc":
             return IpcMeeting(name=uuid4().hex, senders=self.route.senders, on_accelerators=on_accelerators)
-        host, port = self.group.place()
+        host, port = self.group.call("free_address")[0]
         return BroadcastMeeting(host=host, port=port, size=1 + num_worker, nccl=on_accelerators)
 
     def stage(self, meeting: Meeting | None = None) -> StagedWeights:
-        """In the object store; on the way there, straight to those that the ranks meet."""
+        """Put the weights into the object store. If there is a meeting, send them directly to the workers, too."""
         if self._staged is None:
             staged, *others = self.group.call("stage", self.role, self.dtype, meeting)
             self._staged = replace(staged, sent=staged.sent and all(other.sent for other in others))
@@ -194,44 +192,42 @@ class RemoteWeights:
 
 
 class RemoteLearner:
-    """What the loop knows of `learner.deepspeed.Learner`, spread over a group's ranks."""
+    """The methods of `learner.deepspeed.Learner` that the loop calls, on all ranks of a group."""
 
     def __init__(self, group: LearnerGroup, role: str, route: Route) -> None:
         self.group, self.role, self.route = group, role, route
 
     def update(self, samples: Sequence[Sample]) -> dict[str, float]:
-        """See `Learner.update`; the ranks report alike, but for their own share of the tokens."""
-        every: list[dict[str, float]] = self._call("update", samples)
+        """Train on the samples. Token counts are summed over the ranks; all other metrics are equal on all of them."""
+        metrics: list[dict[str, float]] = self._call("update", samples)
         summed = {
-            name: sum(m[name] for m in every) for name in ("entries", "tree_tokens", "sample_tokens", "padded_tokens")
+            name: sum(m[name] for m in metrics) for name in ("entries", "tree_tokens", "sample_tokens", "padded_tokens")
         }
-        return every[0] | summed | {"packing_ratio": summed["sample_tokens"] / max(1.0, summed["tree_tokens"])}
+        return metrics[0] | summed | {"packing_ratio": summed["sample_tokens"] / max(1.0, summed["tree_tokens"])}
 
     def weights(self, dtype: torch.dtype) -> RemoteWeights:
-        """The weights for the engines: the driver never holds them."""
+        """The weights for the engines. They never pass through the driver."""
         self._latest = RemoteWeights(self.group, self.role, dtype, self.route)
-        if self.route.how == "store":  # before an engine takes back its memory
+        if self.route.how == "store":  # gather now: the engines may take back their memory before they load
             self._latest.stage()
         return self._latest
 
     def checksum(self, dtype: torch.dtype) -> str:
-        """Of the weights that were staged last: rank 0 took it while it gathered them."""
+        """The checksum of the last weights, which rank 0 computed while it gathered them."""
         return self._latest.stage().checksum
 
     def save(self, folder: Path) -> None:
-        """See `Learner.save`; the folder must be one that every rank's node sees."""
+        """Save a checkpoint. Every rank's node must see the folder."""
         self._call("save", folder)
 
     def load(self, folder: Path) -> None:
-        """See `Learner.load`."""
         self._call("load", folder)
 
     def export(self, folder: Path) -> None:
-        """See `Learner.export`."""
         self._call("export", folder)
 
     def close(self) -> None:
-        """Nothing: the runtime ends the ranks."""
+        """Do nothing: `Runtime.close` ends the ranks."""
 
     def _call(self, method: str, *args: Any) -> list[Any]:
         return self.group.call("call", self.role, method, *args)

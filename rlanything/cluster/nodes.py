@@ -1,4 +1,4 @@
-"""What each node of a run must have, looked at before anything large starts there."""
+"""Checks every node of a run before anything large starts on it."""
 
 from __future__ import annotations
 
@@ -13,36 +13,45 @@ from rlanything.errors import RunError
 from rlanything.processes.versions import check_versions, installed
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class NodeFacts:
-    """`missing`: those of the paths asked for that the node does not see; `num_device`: accelerators torch finds;
-    `devices`: the names of those that Ray gave to this run; `bfloat16`: whether its CPU and they multiply it."""
+    """What one node has."""
 
     host: str
     versions: dict[str, str]
     missing: list[str]
+    """Paths of the run that the node does not see."""
     num_device: int
+    """Accelerators that torch finds."""
     devices: tuple[str, ...] = ()
+    """Names of the accelerators that Ray reserved for this run, as in CUDA_VISIBLE_DEVICES."""
     bfloat16: tuple[bool, bool] = (False, False)
+    """Whether its CPU, and its accelerators, multiply bfloat16 in hardware."""
 
 
 def node_facts(paths: Sequence[str]) -> NodeFacts:
     """Look at the machine that this runs on."""
-    import ray  # imported here, in a process of each node's own: they take seconds
+    import ray  # imported here, in a process of each node: both take seconds
     import torch
 
     from rlanything.weights.precision import multiplies_bfloat16
 
-    missing = [path for path in paths if not Path(path).exists()]
-    # In their own order, so that neighbours are: Ray gives them in any.
-    devices = tuple(sorted(map(str, ray.get_gpu_ids()), key=lambda name: (len(name), name)))
-    bfloat16 = multiplies_bfloat16(on_accelerator=False), multiplies_bfloat16(on_accelerator=True)
-    return NodeFacts(socket.gethostname(), installed(), missing, torch.cuda.device_count(), devices, bfloat16)
+    return NodeFacts(
+        host=socket.gethostname(),
+        versions=installed(),
+        missing=[path for path in paths if not Path(path).exists()],
+        num_device=torch.cuda.device_count(),
+        # Ray gives them in any order. Sorted by number, neighbours in a slot are neighbours on the board.
+        devices=tuple(sorted(map(str, ray.get_gpu_ids()), key=lambda name: (len(name), name))),
+        bfloat16=(multiplies_bfloat16(on_accelerator=False), multiplies_bfloat16(on_accelerator=True)),
+    )
 
 
 def with_dtypes(config: Config, nodes: Sequence[NodeFacts]) -> Config:
-    """The configuration with what `dtype: auto` means on all nodes: each by itself might find another, and a learner's
-    weights would not be those that an engine holds."""
+    """Replace `dtype: auto` by one dtype for all nodes: bfloat16 if all of them multiply it, else float32.
+
+    If each node chose for itself, a learner's weights could differ in dtype from those of its engine.
+    """
     on_cpu, on_device = (
         "bfloat16" if all(node.bfloat16[i] for node in nodes) else "float32" for i in range(len(nodes[0].bfloat16))
     )
@@ -60,13 +69,13 @@ def with_dtypes(config: Config, nodes: Sequence[NodeFacts]) -> Config:
 
 
 def check_nodes(nodes: Sequence[NodeFacts], num_device: int) -> None:
-    """Raise VersionError or RunError naming the first node that cannot take its part."""
+    """Raise VersionError or RunError, naming the first node that lacks packages, paths or accelerators."""
     for i, node in enumerate(nodes):
         where = f"node {i} ({node.host})"
         check_versions(node.versions, where)
         if node.missing:
             raise RunError(
-                f"{where} does not see {', '.join(node.missing)}: put the run's folder, the models and the games on a "
+                f"{where} does not see {', '.join(node.missing)}: put the run's folder, the models and the tasks on a "
                 "file system that all nodes share, under the same path"
             )
         if node.num_device < num_device:

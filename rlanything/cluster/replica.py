@@ -1,6 +1,7 @@
-"""One engine in a process of its own: a Ray actor that is there again, with the current weights, where it died.
+"""One engine in a process of its own, which Ray restarts if it dies.
 
-A replica that loses the sender of its weights has half of them: it ends itself, and finds the others in the store.
+A restarted replica takes the current weights from the object store before it serves anyone. A replica that loses the
+sender in the middle of a transfer holds half of the new weights: it ends itself, and is restarted like that.
 """
 
 from __future__ import annotations
@@ -29,13 +30,14 @@ from rlanything.engines.base import (
 from rlanything.launch.addresses import use_interface
 from rlanything.processes.watchdog import Watchdog
 
-HEALTH = "health"  # the group of calls that have a thread of their own
+HEALTH = "health"  # the concurrency group of calls that have a thread of their own
 
 
 class EngineReplica:
-    """A Ray actor: one engine. Where Ray started it anew, it takes the current weights before it serves anyone.
+    """A Ray actor: one engine, with the methods of `engines.base.Engine`.
 
-    Started anew while the role's engines sleep, it has no engine until they wake: the learners have the memory.
+    A replica that restarts while its role's engines sleep makes no engine before they wake, since the learners have the
+    memory. Until then `generate`, `clear_caches` and `version_and_checksum` raise EngineError.
     """
 
     def __init__(
@@ -61,8 +63,11 @@ class EngineReplica:
             self._start()
 
     def _start(self) -> None:
-        """Where this fails in a process that was started anew, the next one may do better: the memory of the one before
-        may not have been free yet. Ray itself would give up."""
+        """Make the engine.
+
+        If that fails after a restart, end the process, so that Ray tries once more: the memory of the process before
+        may not have been free yet. Ray restarts no actor whose `__init__` raises.
+        """
         try:
             with self._start_watchdog:
                 self._engine = self._make()
@@ -75,61 +80,60 @@ class EngineReplica:
 
     def _take_current_weights(self, engine: Engine) -> None:
         current = ray.get(board().current.remote(self._role))
-        if current is None:  # those of the model's files
+        if current is None:  # the weights of the model's files are current
             return
         version, weights = current
         engine.load_weights(version, weights)
         if (found := engine.checksum()) != weights.checksum:
             raise EngineError(
-                f"a replica of the {self._role} engine that was started anew holds other weights than the learner's of "
-                f"version {version}: {found} != {weights.checksum}"
+                f"a restarted replica of the {self._role} engine differs from the learner's weights of version "
+                f"{version}: found checksum {found}, expected {weights.checksum}"
             )
 
     @property
     def engine(self) -> Engine:
-        """Raises EngineError where it is not started yet."""
+        """The engine. Raises EngineError if it is not made yet."""
         if self._engine is None:
-            raise EngineError(f"the {self._role} engine was started anew while it slept; wake it first")
+            raise EngineError(f"the {self._role} engine was restarted while it slept; wake it first")
         return self._engine
 
     async def generate(
         self, prompt_ids: list[int], sampling: SamplingParams, n: int, images: tuple[str, ...]
     ) -> list[Completion]:
-        """See `Engine.generate`."""
         try:
             return await self.engine.generate(prompt_ids, sampling, n, images)
         except EngineDead as error:
             self._end(error)
 
-    async def call(self, method: str, *args: Any) -> Any:
-        """What another method of the engine returns."""
-        return self._guarded(getattr(self.engine, method), *args)
+    async def clear_caches(self) -> None:
+        self._guarded(self.engine.clear_caches)
 
     async def load_weights(self, version: int, tensors: Iterable[tuple[str, Any]]) -> None:
-        """See `Engine.load_weights`; nothing where it is not started yet: it takes the current ones then."""
+        """Load weights; nothing if the engine is not made yet, since it takes the current weights then."""
         if self._engine is not None:
             self._guarded(self._engine.load_weights, version, tensors)
 
     async def sleep(self) -> None:
-        """See `Engine.sleep`."""
         if self._engine is not None:
             self._guarded(self._engine.sleep)
 
     async def wake(self, cache: bool) -> None:
-        """See `Engine.wake`. Without its cache an engine is not started: learners may have the memory."""
+        """Wake the engine, or make it if it is not made yet: not without its cache, as learners may have the memory."""
         if self._engine is not None:
             self._guarded(self._engine.wake, cache)
         elif cache:
             self._start()
 
-    async def holds(self) -> tuple[int, str]:
-        """Version and checksum of its weights."""
+    async def version_and_checksum(self) -> tuple[int, str]:
+        """Version and checksum of the weights."""
         return self.engine.version, self._guarded(self.engine.checksum)
 
     def _guarded(self, method: Callable[..., Any], *args: Any) -> Any:
-        """What it returns, or the EngineError that it raises. This process ends where the engine is dead, hangs or
-        raises anything else, of which torch and vLLM have several kinds: half of the weights may be old, or of the
-        memory gone."""
+        """Call a method of the engine; raise its EngineError.
+
+        End the process if the engine is dead or hangs, or if the call raises anything else, since half of the weights
+        may be old then, or memory may be lost. torch and vLLM raise several kinds of errors.
+        """
         try:
             with self._watchdog:
                 return method(*args)
@@ -141,24 +145,24 @@ class EngineReplica:
             self._end(error)
 
     def _end(self, error: Exception) -> NoReturn:
-        """Ray starts another process, and whoever waits for this one asks again."""
+        """Log the error and end this process. Ray restarts it, and callers repeat their calls."""
         try:
             with open(self._log_path, "a") as log:
-                print("the engine broke, and its process ends, to be started anew:", file=log)
+                print("the engine broke; its process ends and is restarted:", file=log)
                 traceback.print_exception(error, file=log)
-        finally:  # also where the disk is full
+        finally:  # also if the disk is full
             os._exit(1)
 
     @ray.method(concurrency_group=HEALTH)
-    async def is_there(self) -> bool:
-        """Answered by a thread of its own, also while the engine works."""
+    async def ping(self) -> bool:
+        """Answer from a thread of its own, even while the engine works."""
         return True
 
-    async def process(self) -> str:
-        """Which process this is: another once it was started anew. Empty while it has no engine."""
+    async def process_id(self) -> str:
+        """Node and process, which change with a restart; "" while there is no engine."""
         return f"{ray.get_runtime_context().get_node_id()}/{os.getpid()}" if self._engine is not None else ""
 
     async def stats(self) -> EngineStats:
-        """Counters since the start, with this process's memory."""
+        """Counters since the start, with this process's memory [GiB]."""
         counted = self._guarded(self._engine.stats) if self._engine is not None else EngineStats()
         return replace(counted, own_memory_gb=peak_memory_gb() + counted.own_memory_gb)

@@ -1,32 +1,28 @@
-"""This run's share of a Ray cluster: its nodes are there, a bundle of each is reserved, actors start in them."""
+"""A run's share of a Ray cluster: a placement group with one bundle per node, and the actors that start in it."""
 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import ray
-from ray.util.placement_group import placement_group
+from ray.util.placement_group import PlacementGroup, placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from rlanything.cluster.calls import result
 from rlanything.cluster.nodes import NodeFacts, check_nodes, node_facts
-from rlanything.cluster.session import KEEP_DEVICES, Session
+from rlanything.cluster.session import Session
 from rlanything.config.schema import Config
 from rlanything.errors import RunError
 from rlanything.plan.placement import Slot
 
-POLL_S = 1.0
-
 
 class Runtime:
-    """Connects to the cluster at RAY_ADDRESS, or starts Ray on this machine where that is not set and one is enough.
+    """Connects to the cluster at RAY_ADDRESS, or starts Ray on this machine if that is not set and one node is enough.
 
-    Processes on all nodes work in this one's folder, so that relative paths mean the same to all. Raises RunError or
-    VersionError where nodes, accelerators, packages or any of `paths` are missing.
+    Raises RunError or VersionError if nodes, accelerators, packages or any of `paths` are missing.
     """
 
     def __init__(self, config: Config, paths: Sequence[Path]) -> None:
@@ -34,26 +30,18 @@ class Runtime:
         address = os.environ.get("RAY_ADDRESS", "")
         if experiment.num_node > 1 and not address:
             raise RunError(
-                f"experiment.num_node={experiment.num_node}: no Ray cluster is known here; submit "
+                f"experiment.num_node={experiment.num_node}, but RAY_ADDRESS names no Ray cluster: submit "
                 "`scripts/launch.sh alfworld_rl.py config=...` to every node, or set RAY_ADDRESS"
             )
         self._session = Session(address)
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # this process's alone, and now: Ray has counted the accelerators
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # in this process only; Ray has counted the accelerators by now
         self.num_thread = experiment.num_thread or 1
-        bundle = {"CPU": 1.0} | ({"GPU": float(experiment.num_device)} if experiment.num_device else {})
-        if address:
-            self._wait_for_nodes(experiment.num_node, bundle, cluster.join_timeout_s)
-        else:
+        if not address:
             _check_here(experiment.num_device)
-        self._group = placement_group([bundle] * experiment.num_node, strategy="STRICT_SPREAD")
-        if not self._group.wait(cluster.join_timeout_s):
-            raise RunError(
-                f"Ray could not reserve {bundle} on each of {experiment.num_node} nodes within "
-                f"{cluster.join_timeout_s:g} s: another run may hold them; wait for it, or lower experiment.num_device"
-            )
+        self._group = _reserve(experiment.num_node, experiment.num_device, cluster.join_timeout_s)
         self._actors: list[Any] = []
         looks = [
-            # Its process ends with it, and with that what it holds of an accelerator.
+            # `max_calls=1` ends the process after its look, so that it holds no memory of an accelerator.
             ray.remote(num_cpus=0, num_gpus=experiment.num_device, max_calls=1, scheduling_strategy=self._bundle(i))(
                 node_facts
             ).remote([str(path.absolute()) for path in paths])
@@ -62,67 +50,69 @@ class Runtime:
         self.nodes: list[NodeFacts] = result(looks, "a look at a node")
         check_nodes(self.nodes, experiment.num_device)
 
-    def _wait_for_nodes(self, num_node: int, bundle: dict[str, float], timeout_s: float) -> None:
-        deadline = time.monotonic() + timeout_s
-        while True:
-            alive = [n for n in ray.nodes() if n["Alive"]]
-            fit = [n for n in alive if all(n["Resources"].get(k, 0) >= v for k, v in bundle.items())]
-            if len(fit) >= num_node:
-                return
-            if time.monotonic() > deadline:
-                raise RunError(
-                    f"{len(fit)} of experiment.num_node={num_node} nodes with at least {bundle} joined within "
-                    f"cluster.join_timeout_s={timeout_s:g} s; there are {_told(alive)}; start the others, or lower "
-                    "num_node or num_device"
-                )
-            time.sleep(POLL_S)
-
     def start(self, actor: type, slot: Slot, *args: Any, **options: Any) -> Any:
-        """A handle of `actor(*args)` in a process of its own at `slot`; `options` are Ray's."""
-        handle: Any = ray.remote(**self._options(slot), **options)(actor).remote(*args)
-        self._actors.append(handle)
-        return handle
-
-    def start_here(self, actor: type, name: str) -> Any:
-        """A handle of `actor()` on this process's node, with which the run ends anyway; others find it by its name."""
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        options: dict[str, Any] = {"num_cpus": 0, "scheduling_strategy": here, "name": name}
-        handle: Any = ray.remote(**options)(actor).remote()
-        self._actors.append(handle)
-        return handle
-
-    def _options(self, slot: Slot) -> dict[str, Any]:
-        """Ray's options for a process at `slot`."""
+        """Start `actor(*args)` in a process of its own at `slot` and return its handle; `options` are Ray's."""
         variables = {
             "CUDA_VISIBLE_DEVICES": ",".join(self.nodes[slot.node].devices[device] for device in slot.devices),
             "OMP_NUM_THREADS": str(self.num_thread),
-            **KEEP_DEVICES,
         }
-        env = {"env_vars": variables}
-        return {"num_cpus": 0, "scheduling_strategy": self._bundle(slot.node), "runtime_env": env}
+        options |= {"scheduling_strategy": self._bundle(slot.node), "runtime_env": {"env_vars": variables}}
+        return self._started(ray.remote(num_cpus=0, **options)(actor).remote(*args))
+
+    def start_here(self, actor: type, name: str) -> Any:
+        """Start `actor()` on this process's node and return its handle; other processes find the actor by its name.
+
+        It dies with this node, but so does the run.
+        """
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        options: dict[str, Any] = {"num_cpus": 0, "scheduling_strategy": here, "name": name}
+        return self._started(ray.remote(**options)(actor).remote())
+
+    def _started(self, handle: Any) -> Any:
+        self._actors.append(handle)
+        return handle
 
     def _bundle(self, node: int) -> PlacementGroupSchedulingStrategy:
         return PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=node)
 
     def close(self) -> None:
-        """End every actor and leave the cluster, which gets its nodes back with that."""
+        """Kill every actor and leave the cluster, which frees the bundles."""
         for handle in self._actors:
             ray.kill(handle)
         self._session.close()
 
 
 def _check_here(num_device: int) -> None:
-    """Raise RunError where the only machine lacks accelerators."""
-    if (found := int(ray.cluster_resources().get("GPU", 0))) < num_device:
+    """Raise RunError if this machine lacks accelerators: nobody can join a Ray that this process started."""
+    if (num_found := int(ray.cluster_resources().get("GPU", 0))) < num_device:
         raise RunError(
-            f"experiment.num_device={num_device}: Ray finds {found} accelerators on this machine; look at its driver "
-            "(nvidia-smi) and CUDA_VISIBLE_DEVICES, lower num_device, or set 0 for the CPU"
+            f"experiment.num_device={num_device}: Ray finds {num_found} accelerators on this machine; look at its "
+            "driver (nvidia-smi) and CUDA_VISIBLE_DEVICES, lower num_device, or set 0 for the CPU"
         )
 
 
-def _told(nodes: list[dict[str, Any]]) -> str:
-    """Each node's address with what it offers."""
-    return ", ".join(
-        f"{n['NodeManagerAddress']} ({n['Resources'].get('CPU', 0):g} CPUs, {n['Resources'].get('GPU', 0):g} GPUs)"
-        for n in nodes
+def _reserve(num_node: int, num_device: int, timeout_s: float) -> PlacementGroup:
+    """Reserve a CPU and `num_device` accelerators on each of `num_node` nodes, which may still have to join.
+
+    Raises RunError if that takes more than `timeout_s` seconds.
+    """
+    bundle = {"CPU": 1.0} | ({"GPU": float(num_device)} if num_device else {})
+    group = placement_group([bundle] * num_node, strategy="STRICT_SPREAD")
+    if ray.wait([group.ready()], timeout=timeout_s)[0]:  # `group.wait` would not let Ctrl-C through
+        return group
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    fit = [node for node in nodes if all(node["Resources"].get(k, 0) >= v for k, v in bundle.items())]
+    if len(fit) >= num_node:
+        raise RunError(
+            f"Ray could not reserve {bundle} on each of {num_node} nodes within {timeout_s:g} s: another run may hold "
+            "them; wait for it, or lower experiment.num_device"
+        )
+    offers = ", ".join(
+        f"{node['NodeManagerAddress']} ({node['Resources'].get('CPU', 0):g} CPUs, "
+        f"{node['Resources'].get('GPU', 0):g} GPUs)"
+        for node in nodes
+    )
+    raise RunError(
+        f"{len(fit)} of experiment.num_node={num_node} nodes with at least {bundle} joined within "
+        f"cluster.join_timeout_s={timeout_s:g} s; found {offers}; start the others, or lower num_node or num_device"
     )

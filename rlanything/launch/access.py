@@ -1,53 +1,50 @@
-"""Who reaches a run's Ray, which executes whatever it is sent: those who have its token and, where all nodes are one
-machine, nobody from outside of it.
+"""Settings of a Ray that a run starts.
 
+Ray executes any code that it is sent. So it accepts only clients that know the run's token, and listens on the loopback
+only if all nodes are one machine.
 Source: docs.ray.io, "Ray security: token authentication"; `ray._private.services` of Ray 2.60.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Mapping
 
 from ray._private import ray_constants, services
 
 LOOPBACK = "127.0.0.1"
 TOKEN_BYTES = 32
-# For a process that asks for a Ray at LOOPBACK: Ray would look for it at this machine's address in the network.
+# For a client of a Ray at LOOPBACK: Ray would replace that address by this machine's address in the network.
 ASK_LOOPBACK = {ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR: "0"}
+# Ray runs its workers at nice 15, for others' sake. Here the workers do all the work, so on CPUs they would starve.
+NODE_ENV = {"RAY_worker_niceness": "0"}
 
 
 def fresh_token(env: Mapping[str, str]) -> str:
-    """A token for Ray, "" where the environment says how Ray shall authenticate. In memory alone: where Ray is to make
-    one, it writes it to the home folder."""
-    told = any(name in env for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
-    return "" if told else secrets.token_hex(TOKEN_BYTES)
+    """A new token for Ray; "" if `env` already says how Ray authenticates.
+
+    The token stays in memory: if Ray had to make one, it would write it to the home folder.
+    """
+    configured = any(name in env for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
+    return "" if configured else secrets.token_hex(TOKEN_BYTES)
 
 
 def authentication(token: str) -> dict[str, str]:
-    """Ray's variables for it."""
+    """The environment variables that make Ray ask for `token`; none for ""."""
     return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token} if token else {}
 
 
-@contextmanager
-def loopback_alone() -> Iterator[None]:
-    """A Ray that starts in it listens on the loopback; it would on all interfaces. By its switch for systems whose
-    firewall would ask the user, which it reads on import."""
-    constants: Any = ray_constants
-    before = constants.ENABLE_RAY_CLUSTER
-    constants.ENABLE_RAY_CLUSTER = False
-    try:
-        yield
-    finally:
-        constants.ENABLE_RAY_CLUSTER = before
+def allow_loopback() -> None:
+    """Have Ray in this process accept LOOPBACK as a node's address, and listen there only.
+
+    By default Ray replaces it by this machine's address in the network, and listens on all interfaces.
+    """
+    services.resolve_ip_for_localhost = lambda host: host
 
 
 def main() -> None:
-    """Ray's command line, where LOOPBACK means that: `python -m rlanything.launch.access start ...`. With the switch
-    it would let no second node in."""
-    services.resolve_ip_for_localhost = lambda host: host
+    """Ray's command line after `allow_loopback`: `python -m rlanything.launch.access start ...`."""
+    allow_loopback()
     from ray.scripts.scripts import main as ray_main
 
     ray_main()

@@ -1,4 +1,4 @@
-"""Which node this is, of how many, and where the head is: from the variables that job schedulers set. Pure."""
+"""Which node this is, of how many, and where node 0 is: read from the variables that job schedulers set. Pure."""
 
 from __future__ import annotations
 
@@ -10,34 +10,36 @@ from dataclasses import dataclass
 from rlanything.errors import ClearError
 
 DEFAULT_PORT = 6379  # Ray's own
-JOB_NODES = "RLANYTHING_JOB_NODES"  # what node 0 tells the script: of how many nodes its job is
-JOB_IDS = ("SLURM_JOB_ID", "SLURM_STEP_ID", "TORCHELASTIC_RUN_ID")  # variables that are the same on all nodes of a job
+JOB_NODES = "RLANYTHING_JOB_NODES"  # node 0 tells the script in this variable how many nodes the job has
+JOB_IDS = ("SLURM_JOB_ID", "SLURM_STEP_ID", "TORCHELASTIC_RUN_ID")  # variables with one value on all nodes of a job
 
 
 class LaunchError(ClearError, RuntimeError):
-    """This node cannot take part: the message says why and what to do."""
+    """This node cannot take part in the job: the message says why and what to do."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Membership:
-    """Node `rank` of `num_node`; Ray's head listens at host:port, tells its exit status at port + 1, and
-    has port + 2 for Ray's clients."""
+    """This node's place in its job."""
 
     rank: int
+    """0 for the node that starts Ray's head and the script."""
     num_node: int
     host: str
+    """Name or address of node 0."""
     port: int
+    """Of Ray's head on node 0; the status server listens at port + 1, Ray's client server at port + 2."""
 
 
 def membership(env: Mapping[str, str], first_host: Callable[[str], str]) -> Membership:
-    """From MLP_* (Volcengine), SLURM_* or torchrun's variables, in this order, but torchrun goes before the SLURM that
-    started it; without any, one node alone.
+    """Read MLP_* (Volcengine), SLURM_* or torchrun's variables; without any, the job is this node alone.
 
-    `first_host` gives the first host of a SLURM node list (`scontrol show hostnames`). SLURM counts nodes within a step
-    (srun's manual), which may have a part of the job's.
-    Raises LaunchError naming a variable that is missing or no number, or that tells of several launchers on a node.
+    MLP_* goes before SLURM_*, and SLURM_* before torchrun, unless torchrun itself was started within a SLURM job.
+    `first_host` returns the first host of a SLURM node list (`scontrol show hostnames`). A SLURM step may use a part of
+    its job's nodes, and SLURM_NODEID counts within the step (srun's manual), so the step's variables are preferred.
+    Raises LaunchError, naming the variable, if one is missing or no number, or if several launchers run on a node.
     """
-    _check_once_a_node(env)
+    _check_one_launcher(env)
     if "MLP_ROLE_INDEX" in env:
         rank, num = _number(env, "MLP_ROLE_INDEX"), _number(env, "MLP_WORKER_NUM")
         host, port = _text(env, "MLP_WORKER_0_HOST"), _number(env, "MLP_WORKER_0_PORT")
@@ -52,33 +54,33 @@ def membership(env: Mapping[str, str], first_host: Callable[[str], str]) -> Memb
         num_name = next((n for n in ("NNODES", "GROUP_WORLD_SIZE", "WORLD_SIZE") if n in env), "WORLD_SIZE")
         rank, num = _number(env, rank_name), _number(env, num_name)
         host, port = _text(env, "MASTER_ADDR"), _number(env, "MASTER_PORT")
-        port += env.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # torchrun itself listens at its own
+        port += env.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # torchrun's own store has MASTER_PORT
     else:
-        return Membership(0, 1, "127.0.0.1", DEFAULT_PORT)
+        rank, num, host, port = 0, 1, "127.0.0.1", DEFAULT_PORT
     if not 0 <= rank < num:
         raise LaunchError(f"this is node {rank} of {num} by the scheduler's variables, expected 0 to {num - 1}")
-    return Membership(rank, num, host, port)
+    return Membership(rank=rank, num_node=num, host=host, port=port)
 
 
-def _check_once_a_node(env: Mapping[str, str]) -> None:
+def _check_one_launcher(env: Mapping[str, str]) -> None:
     for name, option in (("SLURM_STEP_TASKS_PER_NODE", "--ntasks-per-node"), ("LOCAL_WORLD_SIZE", "--nproc-per-node")):
-        several = [n for n in re.findall(r"\d+", re.sub(r"\(x\d+\)", "", env.get(name, ""))) if int(n) > 1]
-        if several:
+        counts = re.findall(r"\d+", re.sub(r"\(x\d+\)", "", env.get(name, "")))  # "1,8(x3)": 1 on a node, 8 on three
+        if several := [count for count in counts if int(count) > 1]:
             raise LaunchError(
                 f"{name}={env[name]}: the job starts {several[0]} launchers on a node, expected one, which starts "
-                f"whatever the node's accelerators need; use {option}=1"
+                f"all processes that the node's accelerators need; use {option}=1"
             )
 
 
 def job_token(env: Mapping[str, str], command: Sequence[str]) -> bytes:
-    """The same on all nodes of a job, another for other jobs: two may have been given one port."""
-    told = [*command, *(f"{name}={env[name]}" for name in JOB_IDS if name in env)]
-    return hashlib.sha256("\0".join(told).encode()).digest()
+    """A digest of the job's command and id: equal on all nodes of a job, different between jobs on the same port."""
+    parts = [*command, *(f"{name}={env[name]}" for name in JOB_IDS if name in env)]
+    return hashlib.sha256("\0".join(parts).encode()).digest()
 
 
 def _text(env: Mapping[str, str], name: str) -> str:
     if not env.get(name):
-        raise LaunchError(f"{name} is not set: the job's scheduler sets it together with the others, or set it by hand")
+        raise LaunchError(f"{name} is not set, but other variables of its scheduler are: set it by hand on every node")
     return env[name]
 
 

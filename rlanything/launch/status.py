@@ -1,4 +1,12 @@
-"""How the nodes of a job learn of each other's end: by a connection that each has to node 0."""
+"""The connection of every node to node 0, by which the nodes of a job learn how it ends.
+
+1. A node sends the job's token and its own rank. Node 0 hangs up on everybody else.
+2. Node 0 answers ADMITTED, the length of Ray's token in one byte, and Ray's token.
+3. The node sends CONFIRMED. From then on a broken connection means a lost node. Before, it does not: a node that node 0
+   answers too late hangs up and connects again.
+4. The node may send STOP (it was told to stop, so the whole job stops), or FAULT and a text (why it leaves).
+5. Node 0 sends the script's exit status in one byte, and hangs up.
+"""
 
 from __future__ import annotations
 
@@ -11,26 +19,19 @@ from contextlib import suppress
 from rlanything.launch.addresses import address_of
 from rlanything.launch.membership import LaunchError, Membership
 
-JOIN_TIMEOUT_S = 600.0  # for node 0 to come up
+ADMITTED, CONFIRMED, STOP, FAULT = b"a", b"c", b"s", b"f"
 RANK_BYTES = 4
-JOINED = b"j"  # what node 0 answers a node of its own job, with the token for Ray and, before it, its length in a byte
-ANSWER_S = 5.0  # for that
-HERE = b"h"  # what the node says to it: from then on its connection counts, for it may have given up an earlier one
-SIGNALS = 128  # an exit status from here on says by which signal
-STOP = b"s"  # a node was told to stop: so is the job
-WHY = b"w"  # a node cannot go on; up to its end the connection then says why
-WHY_BYTES = 4096
-LATE_S = 30.0  # for nodes of a job that ended at its very start, as by a mistyped key, to come and hear of it
-# Without these a connection never learns that the network hangs or that the other machine lost its power: see tcp(7).
+FAULT_BYTES = 4096
+ANSWER_S = 5.0  # for node 0 to answer a node
+JOIN_TIMEOUT_S = 600.0  # for node 0 to come up
+LATE_S = 30.0  # for nodes to come to a job that ended at its very start, as by a mistyped key
+SIGNALS = 128  # an exit status from here on means that a signal ended the script
+# Without keepalive a connection never learns that the network hangs or that the other machine lost its power: tcp(7).
 KEEPALIVE = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3, socket.TCP_USER_TIMEOUT: 60_000}
 
 
-def check_port(host: str, port: int) -> None:
-    """Raise LaunchError where Ray's head could not listen there: it says so only in its log."""
-    _listen(host, port).close()
-
-
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens. Raises LaunchError if another program has the port, or `host` is not this machine."""
     try:
         return socket.create_server((host, port))
     except OSError as error:
@@ -41,54 +42,55 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 class StatusServer:
-    """Node 0's end: it tells the others the script's exit status, when there is one.
+    """Node 0's end. Raises LaunchError if it cannot listen.
 
-    `lost` is the first node that left before that, `why` what it gave as its reason; `stopped` says whether a node was
-    told to stop. `job` is what the nodes of this job say of it, with their rank (`membership.job_token`); `token` is
-    what they need for its Ray.
+    `lost` is the rank of the first node that left before `end`, `reason` the fault that it reported. `stopped` becomes
+    true if a node was told to stop. `job` is the job's token (`membership.job_token`), `token` Ray's.
     """
 
     def __init__(self, host: str, port: int, num_node: int, job: bytes, token: str = "") -> None:
         self.num_node, self._job, self._token = num_node, job, token.encode()
-        self._socket = _listen(host, port)
+        self._socket = listen(host, port)
         self._nodes: list[socket.socket] = []
         self.lost: int | None = None
-        self.why = ""
+        self.reason = ""
         self.stopped = False
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
-        with suppress(OSError):  # closed
+        with suppress(OSError):  # `end` closed the socket
             while True:
                 node = self._socket.accept()[0]
                 _keep_alive(node)
                 threading.Thread(target=self._watch, args=(node,), daemon=True).start()
 
     def _watch(self, node: socket.socket) -> None:
-        """A node says which job it is of and its rank, and then only that it was told to stop, or why it leaves."""
-        rank, why = 0, b""
+        rank, reason = 0, b""
         with suppress(OSError):  # the connection broke
-            said = node.recv(len(self._job) + RANK_BYTES, socket.MSG_WAITALL)
-            if not said.startswith(self._job):  # a stranger, or a node of another job that was given this port too
+            greeting = node.recv(len(self._job) + RANK_BYTES, socket.MSG_WAITALL)
+            if not greeting.startswith(self._job):  # a stranger, or a node of another job that was given this port too
                 node.close()
                 return
-            node.sendall(JOINED + bytes([len(self._token)]) + self._token)
-            if node.recv(1) != HERE:
+            node.sendall(ADMITTED + bytes([len(self._token)]) + self._token)
+            if node.recv(1) != CONFIRMED:
                 node.close()
                 return
-            rank = int.from_bytes(said[len(self._job) :])
+            rank = int.from_bytes(greeting[len(self._job) :])
             self._nodes.append(node)
-            while (word := node.recv(1)) == STOP:
+            while (message := node.recv(1)) == STOP:
                 self.stopped = True
-            if word == WHY:
-                why = node.recv(WHY_BYTES, socket.MSG_WAITALL)
+            if message == FAULT:
+                reason = node.recv(FAULT_BYTES, socket.MSG_WAITALL)
         if 0 < rank < self.num_node and self.lost is None:
-            self.why = why.decode(errors="replace")
+            self.reason = reason.decode(errors="replace")
             self.lost = rank
 
-    def tell(self, status: int) -> None:
-        """Send the exit status and end. Waits a little for nodes that have not come yet, since nobody else would tell
-        them, but not where a signal ended the job."""
+    def end(self, status: int) -> None:
+        """Send the exit status to all nodes and hang up.
+
+        Wait LATE_S for nodes that have not connected yet, since nobody else would tell them, but not if a signal ended
+        the job.
+        """
         deadline = time.monotonic() + (LATE_S if status < SIGNALS else 0)
         while len(self._nodes) < self.num_node - 1 and time.monotonic() < deadline:
             time.sleep(0.1)
@@ -96,13 +98,16 @@ class StatusServer:
         for node in self._nodes:
             with suppress(OSError):
                 node.sendall(bytes([status & 0xFF]))
-                node.shutdown(socket.SHUT_RDWR)  # `_watch` is in a call that `close` alone would not end
+                node.shutdown(socket.SHUT_RDWR)  # `close` alone would not end the `recv` of `_watch`
                 node.close()
 
 
 class StatusConnection:
-    """Another node's end. Raises LaunchError where no node 0 of this job answers: its name may be known only once it
-    is up, and another program may have the port."""
+    """Another node's end: `token` is Ray's, `head` node 0's address, `address` this node's as node 0 sees it.
+
+    Tries again for `timeout_s` seconds, since node 0's name may be known only once it is up, and another program may
+    have the port. Raises LaunchError if no node 0 of this job answers in that time.
+    """
 
     def __init__(self, me: Membership, job: bytes, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
@@ -110,12 +115,12 @@ class StatusConnection:
             try:
                 self._socket = socket.create_connection((address_of(me.host), me.port + 1), timeout=ANSWER_S)
                 self._socket.sendall(job + me.rank.to_bytes(RANK_BYTES))
-                if self._socket.recv(1) == JOINED:
-                    length = int.from_bytes(self._socket.recv(1))
-                    self.token: str = self._socket.recv(length, socket.MSG_WAITALL).decode()
-                    self._socket.sendall(HERE)
-                    break
-                raise ConnectionError("a job of another command or id has the port, or another program")
+                if self._socket.recv(1) != ADMITTED:
+                    raise ConnectionError("a job of another command or id has the port, or another program")
+                length = int.from_bytes(self._socket.recv(1))
+                self.token: str = self._socket.recv(length, socket.MSG_WAITALL).decode()
+                self._socket.sendall(CONFIRMED)
+                break
             except OSError as error:
                 if time.monotonic() > deadline:
                     raise LaunchError(
@@ -125,29 +130,30 @@ class StatusConnection:
                 time.sleep(1)
         _keep_alive(self._socket)
         self.head: str = self._socket.getpeername()[0]
-        self.address: str = self._socket.getsockname()[0]  # of this node, as node 0 sees it
+        self.address: str = self._socket.getsockname()[0]
 
-    def say_stop(self) -> None:
-        """This node was told to stop."""
-        with suppress(OSError):  # node 0 is gone: `told` says so
+    def report_stop(self) -> None:
+        """Tell node 0 that this node was told to stop."""
+        with suppress(OSError):  # node 0 is gone: `exit_status` raises
             self._socket.send(STOP)
 
-    def say_why(self, text: str) -> None:
-        """This node cannot go on, and leaves."""
+    def report_fault(self, text: str) -> None:
+        """Tell node 0 why this node leaves."""
         with suppress(OSError):
-            self._socket.sendall(WHY + text.encode()[:WHY_BYTES])
+            self._socket.sendall(FAULT + text.encode()[:FAULT_BYTES])
 
-    def told(self, wait_s: float) -> int | None:
-        """The exit status that node 0 tells; None where it told none within `wait_s`. Raises OSError: it is gone."""
+    def exit_status(self, wait_s: float) -> int | None:
+        """The exit status that node 0 sends; None if it sends none within `wait_s` seconds. Raises OSError if node 0 is
+        gone."""
         if not select.select([self._socket], [], [], wait_s)[0]:
             return None
-        said = self._socket.recv(1)
-        if not said:
+        status = self._socket.recv(1)
+        if not status:
             raise ConnectionResetError("node 0 closed the connection")
-        return said[0]
+        return status[0]
 
     def close(self) -> None:
-        """Leave."""
+        """Hang up."""
         self._socket.close()
 
 

@@ -1,4 +1,4 @@
-"""What every entry point does: run, and turn an expected fault into one clear message and a non-zero exit."""
+"""Runs an entry point: an expected fault becomes one clear message and a non-zero exit, a bug keeps its traceback."""
 
 from __future__ import annotations
 
@@ -14,66 +14,60 @@ from rich.console import Console
 from rich.markup import escape
 
 from rlanything.errors import ClearError
-from rlanything.processes.interrupts import listen
+from rlanything.processes.interrupts import record_signals
 from rlanything.processes.versions import check_versions, installed
 
-REPEAT_S = 5.0  # a scheduler's SIGTERM may come twice: to all processes, and passed on by the launcher
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, a quota, a limit on files
+REPEAT_S = 5.0  # SIGTERM may come twice: a scheduler signals all processes, and the launcher forwards its own
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no space left, quota exceeded, file size limit exceeded
 
 
 def run_guarded(
     main: Callable[[], None], next_time: str = "goes on from the last checkpoint", versions: bool = True
 ) -> None:
-    """Call `main`; exit 1 on an expected fault, 130 on Ctrl-C, 143 on SIGTERM; a bug shows its traceback.
+    """Run `main`. Exit with 1 on an expected fault, 130 on Ctrl-C, 143 on SIGTERM.
 
-    `next_time` tells the user who stopped it what the same command will do. `versions`: look at this machine's packages
-    first; a `main` that others wait for does it itself.
+    Expected faults are a ClearError, a full disk and Ray's own errors. Any other exception is a bug and is raised.
+    `next_time` tells a user who stopped the run what the same command will do. `versions` checks this machine's
+    packages first; pass False if `main` checks them itself, so that it can tell other nodes.
     """
     console = Console(stderr=True, highlight=False)
-    terminated: float | None = None  # when
+    sigterm_at: float | None = None
 
-    def terminate(number: int, frame: FrameType | None) -> None:
-        nonlocal terminated
-        if terminated is None or time.monotonic() > terminated + REPEAT_S:
-            terminated = time.monotonic()
-            signal.raise_signal(signal.SIGINT)  # which asyncio turns into a cancellation while an event loop runs
+    def on_sigterm(number: int, frame: FrameType | None) -> None:
+        nonlocal sigterm_at
+        if sigterm_at is None or time.monotonic() > sigterm_at + REPEAT_S:
+            sigterm_at = time.monotonic()
+            signal.raise_signal(signal.SIGINT)  # asyncio turns SIGINT into a cancellation while an event loop runs
 
-    listen()
-    signal.signal(signal.SIGTERM, terminate)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job would start with it ignored
+    record_signals()
+    signal.signal(signal.SIGTERM, on_sigterm)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts its background jobs with SIGINT ignored
     try:
         if versions:
             check_versions(installed(), "this machine")
         main()
-    except ClearError as error:
-        console.print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True)
-        sys.exit(1)
-    except OSError as error:
-        if error.errno not in DISK_FULL:
-            raise
-        where = escape(f" at {error.filename}" if error.filename else "")
-        console.print(
-            f"[red]error:[/red] cannot write{where}: {error.strerror}; free space and run the same command again",
-            soft_wrap=True,
-        )
-        sys.exit(1)
-    except Exception as error:
-        if not _is_rays(error):
-            raise
-        console.print(
-            f"[red]error:[/red] Ray could not go on ({type(error).__name__}): {escape(str(error).strip())}; a process "
-            f"or a node of the run was lost, or its object store is full; the same command {next_time}",
-            soft_wrap=True,
-        )
-        sys.exit(1)
     except KeyboardInterrupt:
         console.print(f"stopped; the same command {next_time}")
-        sys.exit(130 if terminated is None else 143)
+        sys.exit(130 if sigterm_at is None else 143)
+    except Exception as error:
+        message = _message(error, next_time)
+        if message is None:
+            raise
+        console.print(f"[red]error:[/red] {escape(message)}", soft_wrap=True)
+        sys.exit(1)
 
 
-def _is_rays(error: Exception) -> bool:
-    """Whether it is one of Ray's own, and not what a remote call raised, which is a bug."""
-    exceptions: Any = sys.modules.get("ray.exceptions")  # without it there can be none, and importing it takes a second
-    return (
-        bool(exceptions) and isinstance(error, exceptions.RayError) and not isinstance(error, exceptions.RayTaskError)
-    )
+def _message(error: Exception, next_time: str) -> str | None:
+    """The message for an expected fault; None for a bug."""
+    if isinstance(error, ClearError):
+        return str(error)
+    if isinstance(error, OSError) and error.errno in DISK_FULL:
+        where = f" at {error.filename}" if error.filename else ""
+        return f"cannot write{where}: {error.strerror}; free space and run the same command again"
+    ray: Any = sys.modules.get("ray.exceptions")  # importing Ray takes a second; before that, no error can be Ray's
+    if ray and isinstance(error, ray.RayError) and not isinstance(error, ray.RayTaskError):  # a task's own is a bug
+        return (
+            f"Ray failed ({type(error).__name__}): {str(error).strip()}; a process or a node of the run was lost, or "
+            f"its object store is full; the same command {next_time}"
+        )
+    return None

@@ -1,8 +1,9 @@
-"""Signals to end that got lost. Python raises KeyboardInterrupt wherever the main thread happens to be: within a
-finaliser, or a library that ignores what goes wrong in an import of its own, nobody hears of it.
+"""Finds interrupts that Python lost.
 
-`listen` has Python note every signal besides, and `raise_unheard` looks at the notes, where a phase of a run begins.
-Source: docs.python.org, `signal.set_wakeup_fd`, `sys.unraisablehook`.
+Python raises KeyboardInterrupt wherever the main thread is. Finalisers, and libraries that ignore errors of an import,
+swallow it, and the run goes on. So `record_signals` has Python write every signal's number to a socket, too, and
+`raise_missed_interrupt` reads the socket when a phase begins.
+Source: docs.python.org, `signal.set_wakeup_fd` and `sys.unraisablehook`.
 """
 
 from __future__ import annotations
@@ -12,34 +13,37 @@ import socket
 import sys
 import threading
 
-_notes: tuple[socket.socket, socket.socket] | None = None  # Python writes into the first one
+_sockets: tuple[socket.socket, socket.socket] | None = None  # Python writes signal numbers into the first one
 
 
-def listen() -> None:
-    """Begin to note signals, and to say nothing of a KeyboardInterrupt that a finaliser cannot pass on."""
-    global _notes
-    if _notes is not None:
+def record_signals() -> None:
+    """Record every signal from now on, and print no report of a KeyboardInterrupt that a finaliser swallowed."""
+    global _sockets
+    if _sockets is not None:
         return
-    _notes = socket.socketpair()
-    for end in _notes:
+    _sockets = socket.socketpair()
+    for end in _sockets:
         end.setblocking(False)
-    signal.set_wakeup_fd(_notes[0].fileno(), warn_on_full_buffer=False)
-    say = sys.unraisablehook
+    signal.set_wakeup_fd(_sockets[0].fileno(), warn_on_full_buffer=False)
+    report = sys.unraisablehook
 
-    def unraisable(found: sys.UnraisableHookArgs) -> None:
-        if not issubclass(found.exc_type, KeyboardInterrupt):
-            say(found)
+    def report_others(unraisable: sys.UnraisableHookArgs) -> None:
+        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+            report(unraisable)
 
-    sys.unraisablehook = unraisable
+    sys.unraisablehook = report_others
 
 
-def raise_unheard() -> None:
-    """Raise KeyboardInterrupt in the main thread where SIGINT or SIGTERM came: had it been heard, nobody would ask."""
-    if _notes is None or threading.current_thread() is not threading.main_thread():
+def raise_missed_interrupt() -> None:
+    """Raise KeyboardInterrupt if SIGINT or SIGTERM came: the caller still runs, so the exception was lost.
+
+    Do nothing outside the main thread or before `record_signals`.
+    """
+    if _sockets is None or threading.current_thread() is not threading.main_thread():
         return
     try:
-        came = _notes[1].recv(4096)
+        numbers = _sockets[1].recv(4096)
     except BlockingIOError:
         return
-    if {signal.SIGINT, signal.SIGTERM} & set(came):
+    if {signal.SIGINT, signal.SIGTERM} & set(numbers):
         raise KeyboardInterrupt

@@ -1,6 +1,6 @@
-"""Linux's process-tree calls: no process outlives the one that it works for.
+"""Linux system calls by which no process outlives the one that it works for.
 
-Standard library alone, because the sandbox's runner imports it. Source: prctl(2).
+Uses only the standard library, because the sandbox's runner imports it and must stay small. Source: prctl(2).
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ import signal
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
-libc = ctypes.PyDLL(None, use_errno=True)  # PyDLL keeps the interpreter's lock: clone(2) must not change threads
+libc = ctypes.PyDLL(None, use_errno=True)  # PyDLL keeps the interpreter's lock: no other thread may run during clone(2)
 libc.prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
 
 
-def check_call(result: int, what: str) -> int:
-    """`result` of a call into libc. Raises OSError if it is negative."""
+def check_call(result: int, call: str) -> int:
+    """Return the `result` of a libc function. Raise OSError, naming `call`, if it is negative."""
     if result < 0:
         error = ctypes.get_errno()
-        raise OSError(error, f"{what}: {os.strerror(error)}")
+        raise OSError(error, f"{call}: {os.strerror(error)}")
     return result
 
 
 def prctl(option: int, *args: int) -> None:
-    """prctl(2). Raises OSError."""
+    """Call prctl(2). Raises OSError."""
     check_call(libc.prctl(option, *args, *[0] * (4 - len(args))), "prctl")
 
 
@@ -34,12 +34,12 @@ def die_with_parent(number: int = signal.SIGKILL) -> None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of descendants whose own parents end (child subreaper), so that they can be found and ended."""
+    """Become the parent of descendants whose own parent ends (child subreaper), so that they can be found and ended."""
     prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def end_with_multiprocessing_parent() -> None:
-    """Apply `die_with_parent` in a process that multiprocessing started; do nothing in any other process.
+    """Call `die_with_parent` if multiprocessing started this process; do nothing in any other process.
 
     vLLM's processes would otherwise survive a killed parent and keep all of its accelerator's memory.
     """
@@ -49,5 +49,5 @@ def end_with_multiprocessing_parent() -> None:
     if parent is None:
         return
     die_with_parent()
-    if os.getppid() != parent.pid:  # the parent ended before the call
+    if os.getppid() != parent.pid:  # the parent ended before `die_with_parent` took effect
         os._exit(1)

@@ -1,8 +1,8 @@
-"""Shared memory without a name: the kernel frees it with the last process that maps it, however that one ends.
+"""Shared memory without a name: the kernel frees it with the last process that maps it, however that process ends.
 
-vLLM's message queues between an engine and its tensor-parallel workers lie in named shared memory, some 100 MB an
-engine. Python's resource tracker removes the names after their owner's death, but it is a child of the owner, and Ray
-kills a dead process's children: the names, and the memory, would stay until the machine restarts.
+vLLM keeps the message queues between an engine and its tensor-parallel workers in named shared memory, about 100 MB
+per engine. Python's resource tracker removes the names of a dead owner, but the tracker is a child of that owner, and
+Ray kills the children of a dead process. Names and memory would then stay until the machine restarts.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import os
 
 
 class SharedMemory:
-    """What vLLM uses of `multiprocessing.shared_memory.SharedMemory`: `name` is a path that the user's processes on
-    this machine can open while the creator holds it.
+    """The part of `multiprocessing.shared_memory.SharedMemory` that vLLM uses, on memfd_create(2).
 
-    Raises FileNotFoundError where `name` is gone or was made on another machine.
+    `name` is a path that the same user's processes on this machine can open while the creator holds the memory; `size`
+    is in bytes. Raises FileNotFoundError if the creator has closed `name` or runs on another machine.
     """
 
     def __init__(self, name: str | None = None, create: bool = False, size: int = 0) -> None:
@@ -29,14 +29,14 @@ class SharedMemory:
         self.buf: memoryview | None = memoryview(self.map)
 
     def close(self) -> None:
-        """Give this process's mapping back; a second time is nothing."""
+        """Unmap the memory in this process. A second call does nothing."""
         if self.buf is None:
             return
         self.buf.release()
         self.buf = None
         os.close(self._fd)
-        with contextlib.suppress(BufferError):  # a view of it is still held: unmapped with that view
+        with contextlib.suppress(BufferError):  # a caller still holds a view; the memory is unmapped with that view
             self.map.close()
 
     def unlink(self) -> None:
-        """Nothing: there is no name to remove."""
+        """Do nothing: there is no name to remove."""

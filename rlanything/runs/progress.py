@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.progress import Progress as RichProgress
 from rich.table import Table
 
-from rlanything.processes.interrupts import raise_unheard
+from rlanything.processes.interrupts import raise_missed_interrupt
 
 FILE_WIDTH = 120  # columns of a table that goes to a file or pipe
 
@@ -71,7 +71,7 @@ class Progress:
     @contextmanager
     def phase(self, label: str, total: int | None = None) -> Iterator[Bar]:
         """Show a bar while the phase runs, and keep its time. Raises KeyboardInterrupt for a signal that got lost."""
-        raise_unheard()
+        raise_missed_interrupt()
         started = time.perf_counter()
         self.depth += 1
         if self.depth == 1:

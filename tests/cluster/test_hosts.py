@@ -1,4 +1,4 @@
-"""An environment host that is asked for the same batch again, as after a connection that broke."""
+"""An environment host that gets the same batch twice, as after a broken connection."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from rlanything.config.schema import Config
 
 
 class SlowCollector:
-    """Plays four episodes, and the last of them when it is let."""
+    """Plays four episodes; the last one ends when `allowed` is set."""
 
-    let: asyncio.Event
+    allowed: asyncio.Event
     playing = 0
 
     def __init__(self, *_: object) -> None:
@@ -24,21 +24,21 @@ class SlowCollector:
         try:
             for _ in range(3):
                 on_end()
-            await SlowCollector.let.wait()
+            await SlowCollector.allowed.wait()
             on_end()
             return [batch]
         finally:
             SlowCollector.playing -= 1
 
 
-def test_a_batch_that_is_asked_for_again_is_played_once_and_counted_anew(monkeypatch):
+def test_a_repeated_batch_is_played_once_and_counted_from_zero(monkeypatch):
     monkeypatch.setattr(hosts, "Collector", SlowCollector)
     monkeypatch.setattr(hosts, "make_domain", lambda config: type("Domain", (), {"prepare": lambda *_: None})())
     monkeypatch.setattr(hosts, "was_restarted", lambda fault: False)
     monkeypatch.setattr(hosts, "ChatModel", lambda *_: None)
 
     async def run() -> None:
-        SlowCollector.let = asyncio.Event()
+        SlowCollector.allowed = asyncio.Event()
         host = hosts.EnvHost(Config(), [], [])
         engines = {"policy": None}
         host.chats = {"policy": None}
@@ -49,7 +49,7 @@ def test_a_batch_that_is_asked_for_again_is_played_once_and_counted_anew(monkeyp
         with pytest.raises(asyncio.CancelledError):
             await first
         assert await host.ended(7) == 3 and SlowCollector.playing == 1
-        SlowCollector.let.set()
+        SlowCollector.allowed.set()
         assert await second == ["batch"] and await host.ended(7) == 0
 
     asyncio.run(run())

@@ -136,7 +136,7 @@ def test_a_script_that_ends_before_the_others_come_ends_them_too(tmp_path):
 
 @pytest.mark.parametrize("odd", [0, 2])
 def test_a_node_with_other_packages_is_named_on_node_0_and_ends_the_job(tmp_path, odd):
-    other = "from rlanything.processes import versions; versions.TRIED['deepspeed'] = '0.1'"
+    other = "from rlanything.processes import versions; versions.TESTED['deepspeed'] = '0.1'"
     nodes = launch(tmp_path, JOIN, before={odd: other})
     said = [node.communicate(timeout=60)[0] for node in nodes]
     assert [node.returncode for node in nodes] == [1, 1, 1], said
@@ -199,7 +199,7 @@ def test_a_script_that_does_not_stop_is_killed():
         "import os, sys, time\n"
         "from rlanything.launch import __main__ as launch\n"
         "launch.STOP_S, begun = 1.0, time.monotonic()\n"
-        f"sys.exit(launch._run_script(['-c', {deaf!r}], dict(os.environ), lambda: time.monotonic() > begun + 3))\n"
+        f"sys.exit(launch.run_script(['-c', {deaf!r}], dict(os.environ), lambda: time.monotonic() > begun + 3))\n"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 128 + signal.SIGKILL
 
@@ -209,7 +209,7 @@ def test_ctrl_c_stops_the_script_and_is_told_as_that():
         "import os, signal, sys, threading\n"
         "from rlanything.launch import __main__ as launch\n"
         "threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
-        "sys.exit(launch._run_script(['-c', 'import time; time.sleep(600)'], dict(os.environ), lambda: False))\n"
+        "sys.exit(launch.run_script(['-c', 'import time; time.sleep(600)'], dict(os.environ), lambda: False))\n"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 128 + signal.SIGINT
 
@@ -226,6 +226,11 @@ def no_waiting_for_late_nodes(monkeypatch):
     monkeypatch.setattr(status, "LATE_S", 0.0)
 
 
+def node_of(rank: int, port: int) -> Membership:
+    """Node `rank` of a job of three on this machine."""
+    return Membership(rank=rank, num_node=3, host="127.0.0.1", port=port)
+
+
 def until(condition: Callable[[], bool]) -> None:
     """Wait for it."""
     deadline = time.monotonic() + 10
@@ -240,12 +245,12 @@ def test_a_node_that_leaves_is_noticed_and_a_stranger_is_not():
     server = StatusServer("127.0.0.1", port + 1, 3, JOB)
     with socket.create_connection(("127.0.0.1", port + 1)) as stranger:
         stranger.sendall(b"GET / HTTP/1.1")
-    node = StatusConnection(Membership(2, 3, "127.0.0.1", port), JOB, timeout_s=5)
-    assert node.told(0.5) is None and server.lost is None
+    node = StatusConnection(node_of(2, port), JOB, timeout_s=5)
+    assert node.exit_status(0.5) is None and server.lost is None
     node.close()
     until(lambda: server.lost == 2)
     assert not server.stopped
-    server.tell(1)
+    server.end(1)
 
 
 @pytest.mark.usefixtures("no_waiting_for_late_nodes")
@@ -253,9 +258,9 @@ def test_a_node_of_another_job_that_was_given_the_same_port_does_not_join():
     port = free_port()
     server = StatusServer("127.0.0.1", port + 1, 3, JOB)
     with pytest.raises(LaunchError, match="does not answer .*a job of another command or id has the port"):
-        StatusConnection(Membership(1, 3, "127.0.0.1", port), b"that job", timeout_s=0.5)
+        StatusConnection(node_of(1, port), b"that job", timeout_s=0.5)
     assert server.lost is None and not server.stopped
-    server.tell(0)
+    server.end(0)
 
 
 def test_a_node_that_was_told_to_stop_says_so_and_hears_how_the_job_ended():
@@ -263,23 +268,23 @@ def test_a_node_that_was_told_to_stop_says_so_and_hears_how_the_job_ended():
     server = StatusServer("127.0.0.1", port + 1, 3, JOB)
     with socket.create_connection(("127.0.0.1", port + 1)) as given_up:  # node 0 was too slow to answer it
         given_up.sendall(JOB + (1).to_bytes(status.RANK_BYTES))
-    node = StatusConnection(Membership(1, 3, "127.0.0.1", port), JOB, timeout_s=5)
-    node.say_stop()
+    node = StatusConnection(node_of(1, port), JOB, timeout_s=5)
+    node.report_stop()
     until(lambda: server.stopped)
     assert server.lost is None
-    server.tell(143)
-    assert node.told(5) == 143
+    server.end(143)
+    assert node.exit_status(5) == 143
     with pytest.raises(OSError, match="closed"):
-        node.told(5)
+        node.exit_status(5)
 
 
 def test_a_head_that_nobody_started_is_named():
     port = free_port()
     with pytest.raises(LaunchError, match=f"node 0 does not answer at 127.0.0.1:{port + 1}"):
-        StatusConnection(Membership(1, 2, "127.0.0.1", port), JOB, timeout_s=0.5)
+        StatusConnection(node_of(1, port), JOB, timeout_s=0.5)
 
 
 def test_a_node_without_scontrol_is_told_to_name_the_head(monkeypatch):
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(LaunchError, match="scontrol does not tell .*gpu.* set MASTER_ADDR"):
-        launcher._first_host("gpu[1-4]")
+    with pytest.raises(LaunchError, match="scontrol cannot list .*gpu.* set MASTER_ADDR"):
+        launcher.first_host("gpu[1-4]")

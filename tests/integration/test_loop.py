@@ -211,7 +211,7 @@ def test_two_processes_never_write_one_run(world, tmp_path):
     [
         ({"dataset.path": "nowhere"}, "no games of split 'train'"),
         ({"model.policy.path": "./nowhere"}, "is no folder"),
-        ({"experiment.num_node": 2}, "no Ray cluster is known here"),
+        ({"experiment.num_node": 2}, "RAY_ADDRESS names no Ray cluster"),
         ({"rollout.max_staleness": 1}, "one process cannot make tokens while it learns"),
         (
             {"experiment.num_device": 1000, "training.policy.zero_stage": 1, "training.reward.zero_stage": 1},

@@ -76,7 +76,7 @@ def transfer(learner, engine, version: int) -> bool:
 
 def process_ids(engine) -> list[int]:
     """Of the replicas, once all of them are up."""
-    return [int(process.rsplit("/", 1)[1]) for process in engine._every("process")]
+    return [int(process.rsplit("/", 1)[1]) for process in engine._call_all("process_id")]
 
 
 def core_of(process_id: int) -> int:
@@ -220,7 +220,7 @@ def test_a_replica_of_another_version_is_told_and_dead_ones_are_named(cluster):
     cluster.config.cluster.num_restart = 0
     engine = cluster.chat_model("policy").engine
     ray.get(engine.replicas[1].__ray_call__.remote(forget))
-    with pytest.raises(EngineError, match=r"expected version 0 of all, found .*\(7, "):
+    with pytest.raises(EngineError, match=r"expected version 0 and one checksum in all of them, found .*\(7, "):
         engine.checksum()
     for process in process_ids(engine):
         kill(process)
@@ -236,9 +236,9 @@ def test_a_replica_that_dies_asleep_leaves_the_memory_to_learners_until_all_wake
     transfer(learner, engine, 1)
     engine.sleep()
     kill(process_ids(engine)[0])
-    assert [bool(process) for process in engine._every("process")] == [False, True]
+    assert [bool(process) for process in engine._call_all("process_id")] == [False, True]
     assert cluster.faults()["engine/policy_restarts"] == 1
-    with pytest.raises(EngineError, match="anew while it slept"):
+    with pytest.raises(EngineError, match="restarted while it slept"):
         engine.checksum()
     train(learner, 2)
     engine.wake(cache=False)  # learners still have the memory, and new weights: the other one takes these

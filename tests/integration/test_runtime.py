@@ -11,7 +11,7 @@ import pytest
 import ray
 from launches import LOOPBACK
 
-from rlanything.cluster.calls import Limit, result
+from rlanything.cluster.calls import result
 from rlanything.cluster.runtime import Runtime
 from rlanything.cluster.session import wait_for_head
 from rlanything.config.schema import Config
@@ -31,7 +31,7 @@ def four_devices(accelerators):
 def test_accelerators_that_ray_counts_and_torch_does_not_find_are_named(four_devices):
     config = Config()
     config.experiment.num_device = 2
-    with pytest.raises(RunError, match=r"node 0 .*: torch finds 0 accelerators, experiment.num_device=2; .*nvidia-smi"):
+    with pytest.raises(RunError, match=r"node 0 .*: torch finds 0 accelerators, expected .*num_device=2; .*nvidia-smi"):
         Runtime(config, [])
 
 
@@ -54,7 +54,7 @@ def test_processes_see_the_accelerators_that_ray_reserved_for_the_run_and_one_th
         processes = [runtime.start(Process, Slot(0, devices)) for devices in ((0,), (1,), (0, 1), ())]
         first, second, both, none = ray.get([process.sees.remote() for process in processes])
         with pytest.raises(RunError, match=r"a rank hangs: others answered more than cluster.this=1 s ago"):
-            result([p.hang.remote(p is processes[2]) for p in processes], "a rank", Limit("cluster.this", 1.0))
+            result([p.hang.remote(p is processes[2]) for p in processes], "a rank", "cluster.this", 1.0)
     finally:
         runtime.close()
     assert {first, second} <= {"4", "5", "6", "7"} and first != second
@@ -104,5 +104,5 @@ def test_a_machine_that_lacks_an_accelerator_is_told_at_once(monkeypatch):
 def test_a_port_that_another_program_has_is_no_ray_head():
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        with pytest.raises(RunError, match=f"what listens at RAY_ADDRESS=127.0.0.1:{port} is no Ray head"):
+        with pytest.raises(RunError, match=f"RAY_ADDRESS=127.0.0.1:{port}: what listens there is no Ray head"):
             wait_for_head(f"127.0.0.1:{port}", limit_s=3)

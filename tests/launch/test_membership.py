@@ -1,4 +1,4 @@
-"""Who is the head, by each scheduler's variables."""
+"""Each scheduler's variables name the rank, the number of nodes and node 0."""
 
 import pytest
 
@@ -19,20 +19,21 @@ TORCHRUN = {"MASTER_ADDR": "h", "MASTER_PORT": "29500", "RANK": "3", "WORLD_SIZE
 @pytest.mark.parametrize(
     ("env", "expected"),
     [
-        (MLP, Membership(2, 8, "10.0.0.1", 7000)),
-        (SLURM, Membership(1, 4, "gpu1", 6379)),
-        (SLURM | {"MASTER_ADDR": "head", "MASTER_PORT": "7001"}, Membership(1, 4, "head", 7001)),
-        (SLURM | STEP, Membership(1, 2, "gpu3", 6379)),
-        (SLURM | TORCHRUN | AGENT | {"GROUP_RANK": "1", "GROUP_WORLD_SIZE": "2"}, Membership(1, 2, "h", 29501)),
-        ({"SLURM_NODEID": "0", "SLURM_NNODES": "1"}, Membership(0, 1, "127.0.0.1", 6379)),
-        (TORCHRUN, Membership(3, 4, "h", 29500)),
-        (TORCHRUN | {"TORCHELASTIC_USE_AGENT_STORE": "True"}, Membership(3, 4, "h", 29501)),
-        (TORCHRUN | {"GROUP_RANK": "1", "GROUP_WORLD_SIZE": "2"}, Membership(1, 2, "h", 29500)),
-        ({}, Membership(0, 1, "127.0.0.1", 6379)),
+        (MLP, (2, 8, "10.0.0.1", 7000)),
+        (SLURM, (1, 4, "gpu1", 6379)),
+        (SLURM | {"MASTER_ADDR": "head", "MASTER_PORT": "7001"}, (1, 4, "head", 7001)),
+        (SLURM | STEP, (1, 2, "gpu3", 6379)),
+        (SLURM | TORCHRUN | AGENT | {"GROUP_RANK": "1", "GROUP_WORLD_SIZE": "2"}, (1, 2, "h", 29501)),
+        ({"SLURM_NODEID": "0", "SLURM_NNODES": "1"}, (0, 1, "127.0.0.1", 6379)),
+        (TORCHRUN, (3, 4, "h", 29500)),
+        (TORCHRUN | {"TORCHELASTIC_USE_AGENT_STORE": "True"}, (3, 4, "h", 29501)),
+        (TORCHRUN | {"GROUP_RANK": "1", "GROUP_WORLD_SIZE": "2"}, (1, 2, "h", 29500)),
+        ({}, (0, 1, "127.0.0.1", 6379)),
     ],
 )
 def test_every_schedulers_variables_are_read(env, expected):
-    assert membership(env, first_host) == expected
+    rank, num_node, host, port = expected
+    assert membership(env, first_host) == Membership(rank=rank, num_node=num_node, host=host, port=port)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,7 @@ def test_a_variable_that_does_not_fit_is_named(env, message):
         membership(env, first_host)
 
 
-def test_the_nodes_of_a_job_say_the_same_of_it_and_those_of_another_do_not():
-    command, mine = ["alfworld_rl.py", "config=a.yaml"], {"SLURM_JOB_ID": "7"}
-    assert job_token({**mine, "SLURM_NODEID": "0"}, command) == job_token({**mine, "SLURM_NODEID": "1"}, command)
-    assert len({job_token(env, line) for env in (mine, {}) for line in (command, command[:1])}) == 4
+def test_all_nodes_of_a_job_have_one_token_and_other_jobs_have_others():
+    command, job = ["alfworld_rl.py", "config=a.yaml"], {"SLURM_JOB_ID": "7"}
+    assert job_token({**job, "SLURM_NODEID": "0"}, command) == job_token({**job, "SLURM_NODEID": "1"}, command)
+    assert len({job_token(env, line) for env in (job, {}) for line in (command, command[:1])}) == 4

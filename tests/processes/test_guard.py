@@ -1,4 +1,4 @@
-"""What every entry point does with a fault: the whole message, no traceback, a non-zero exit."""
+"""An entry point that fails prints the whole message without a traceback and exits with a non-zero status."""
 
 import signal
 import subprocess
@@ -21,7 +21,7 @@ def test_a_message_with_brackets_is_shown_as_it_is(capsys):
     assert stopped.value.code == 1 and 'expected [low, high]; run pip install "textworld[pddl]==1.7.0" [/]' in said
 
 
-def test_what_ray_cannot_go_on_with_is_one_message_and_a_bug_in_a_remote_call_is_none(capsys):
+def test_an_error_of_rays_own_is_one_message_and_a_bug_in_a_remote_call_keeps_its_traceback(capsys):
     from ray.exceptions import OutOfDiskError, RayTaskError
 
     def main(error):
@@ -30,7 +30,7 @@ def test_what_ray_cannot_go_on_with_is_one_message_and_a_bug_in_a_remote_call_is
     with pytest.raises(SystemExit) as stopped:
         run_guarded(lambda: main(OutOfDiskError("no space in the object store")))
     assert stopped.value.code == 1
-    assert "Ray could not go on (OutOfDiskError)" in capsys.readouterr().err
+    assert "Ray failed (OutOfDiskError)" in capsys.readouterr().err
     with pytest.raises(RayTaskError):
         run_guarded(lambda: main(RayTaskError("f", "its traceback", ValueError())))
 

@@ -1,4 +1,4 @@
-"""A signal to end that comes where Python ignores exceptions ends the run all the same."""
+"""A SIGINT or SIGTERM whose KeyboardInterrupt Python swallows still ends the run."""
 
 import signal
 import subprocess
@@ -11,7 +11,7 @@ import os, signal, sys
 from rlanything.processes.guard import run_guarded
 from rlanything.runs.progress import Progress
 
-class Deaf:
+class Swallows:
     def __del__(self):
         os.kill(os.getpid(), int(sys.argv[1]))
         for _ in range(1000):
@@ -20,7 +20,7 @@ class Deaf:
 def main():
     progress = Progress()
     with progress.phase("one"):
-        Deaf()
+        Swallows()
         print("went on", flush=True)
     with progress.phase("two"):
         print("and on", flush=True)

@@ -1,4 +1,4 @@
-"""Shared memory without a name: other processes reach it while its creator holds it, and nothing of it stays."""
+"""Shared memory without a name: other processes can map it while its creator holds it, and it leaves nothing behind."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""An engine that hangs ends its process; one whose process was stopped for a while does not hang."""
+"""An engine that hangs ends its process; an engine whose process was stopped for a while does not count as hanging."""
 
 import signal
 import subprocess
@@ -18,7 +18,7 @@ print("done")
 
 
 def guarded(log, tenths: int) -> subprocess.Popen:
-    """A process that guards so many tenths of a second."""
+    """A process that guards a block of so many tenths of a second."""
     process = subprocess.Popen(
         [sys.executable, "-c", GUARDED, str(log), str(tenths)], stdout=subprocess.PIPE, text=True
     )
@@ -26,7 +26,7 @@ def guarded(log, tenths: int) -> subprocess.Popen:
     return process
 
 
-def test_what_takes_too_long_ends_its_process_and_tells_where_it_stood(tmp_path):
+def test_a_block_that_takes_too_long_ends_its_process_and_writes_the_stacks(tmp_path):
     process = guarded(tmp_path / "log", 600)
     assert process.wait(60) == 1 and process.stdout.read() == ""
     assert "most recent call first" in (tmp_path / "log").read_text()
