@@ -16,6 +16,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from rlanything.domains.registry import make_domain
 from rlanything.engines.base import request_seed
 from rlanything.engines.chat import Chat
 from rlanything.engines.chat_model import start_chat_model
+from rlanything.engines.template import ChatError
 from rlanything.errors import ConfigError
 from rlanything.evaluation.play import evaluation_tasks, run_evaluation
 from rlanything.learner.deepspeed import Learner
@@ -45,7 +47,17 @@ SOURCES = ("sft.py", "engines/chat.py", "engines/template.py", "domains/**/*.py"
 
 
 def encode(chat: Chat, conversation: Conversation) -> Sample:
-    """A conversation as one sample, token for token what a rollout of it would have been. Raises ChatError."""
+    """A conversation as one sample, token for token what a rollout of it would have been.
+
+    Raises ChatError, with the conversation's source, if the chat template cannot render it.
+    """
+    try:
+        return _encode(chat, conversation)
+    except ChatError as error:
+        raise ChatError(f"{conversation.source}: {error}" if conversation.source else str(error)) from error
+
+
+def _encode(chat: Chat, conversation: Conversation) -> Sample:
     messages, tools = conversation.messages, conversation.tools
     ids: list[int] = []
     weights: list[float] = []
@@ -68,7 +80,7 @@ def read_conversations(path: Path) -> Iterator[Conversation]:
     found = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         try:
-            found.append(_conversation(json.loads(line)))
+            found.append(replace(_conversation(json.loads(line)), source=f"data={path}, line {number}"))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             why = str(error) if isinstance(error, _BadMessages) else f'expected {{"messages": [...]}} ({error!r})'
             raise ConfigError(f"data={path}, line {number}: {why}") from error

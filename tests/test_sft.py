@@ -17,6 +17,7 @@ from rlanything.config.load import to_yaml
 from rlanything.config.schema import DatasetConfig, EngineConfig, LearnerConfig, ModelConfig
 from rlanything.config.sft import SftConfig
 from rlanything.engines.chat import Chat
+from rlanything.engines.template import ChatError
 from rlanything.errors import ConfigError, TaskError
 from rlanything.runs.progress import Progress
 from rlanything.sft import encode, read_conversations, warm_start
@@ -135,6 +136,17 @@ def test_conversations_with_tools_train_what_the_template_shows(tmp_path):
     trained = chat.tokenizer.decode(sample.ids[sample.weights > 0])
     assert trained.count("<|im_end|>") == 2 and trained.count("<tool_call>") == 2 and "mug" in trained
     assert "a cup" not in trained and "Which" not in trained
+
+
+def test_a_conversation_that_the_template_cannot_render_is_named_by_its_line(config, tmp_path):
+    calls = [{"type": "function", "function": {"name": "look", "arguments": {}}}]
+    messages = [{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": calls}]
+    (tmp_path / "said.jsonl").write_text(json.dumps({"messages": messages}))
+    conversation = next(read_conversations(tmp_path / "said.jsonl"))
+    with pytest.raises(
+        ChatError, match=f"data={tmp_path}/said.jsonl, line 1: model {config.model.path}: .* tool calls"
+    ):
+        encode(Chat(config.model), conversation)
 
 
 def test_broken_and_missing_files_of_conversations_are_named(config, tmp_path):

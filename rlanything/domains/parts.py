@@ -43,6 +43,8 @@ class Conversation:
     """Conversations of one key share their beginning, which packing merges."""
     tools: list[Tool] = field(default_factory=list)
     """Tools that the chat template shows."""
+    source: str = ""
+    """File and line that it was read from, for messages; empty if a domain made it."""
 
 
 class StepJudging:

@@ -64,8 +64,8 @@ def export(folder: Path, lm: Any, tokenizer: Any, config: LearnerConfig) -> None
 
 
 def _gathered(parameters: Iterable[tuple[str, nn.Parameter]], zero_stage: int) -> Iterator[tuple[str, Tensor]]:
-    from deepspeed.zero import GatheredParameters  # after `start_deepspeed` has chosen the accelerator
+    import deepspeed  # after `start_deepspeed` has chosen the accelerator
 
     for name, parameter in parameters:
-        with GatheredParameters([parameter], enabled=zero_stage == 3):
+        with deepspeed.zero.GatheredParameters([parameter], enabled=zero_stage == 3):
             yield name, parameter.detach()

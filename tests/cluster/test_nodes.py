@@ -31,7 +31,7 @@ def test_a_path_that_a_node_does_not_see_is_named():
 
 
 def test_a_missing_accelerator_is_named():
-    with pytest.raises(RunError, match=r"node 1 \(b\): torch finds 7 accelerators, expected experiment.num_device=8"):
+    with pytest.raises(RunError, match=r"node 1 \(b\): torch finds 7 accelerators, experiment.num_device=8"):
         check_nodes([GOOD, replace(GOOD, host="b", num_device=7)], 8)
 
 

@@ -51,8 +51,10 @@ def test_a_run_writes_all_that_it_promises(whole):
     for step in range(1, 5):
         rows = read_rows(whole / f"rollouts/step_{step:06d}.parquet")
         assert len(rows) >= 4
-        for turn in (t for row in rows for t in row["turns"]):
-            assert len(turn["response_ids"]) == len(turn["logprobs"]) and len(turn["evaluations"]) == 2
+        for row in rows:
+            assert all(len(turn["response_ids"]) == len(turn["logprobs"]) for turn in row["turns"])
+            judged = [(score["episode"], score["turn"]) for j in row["judgements"] for score in j["scores"]]
+            assert sorted(judged) == sorted((row["index"], t) for t in range(len(row["turns"])) for _ in range(2))
     last = records[[r["step"] for r in records].index(4)]
     assert all(r["rm_unparsable_rate"] < 0.5 for r in records if r["phase"] == "train"), "the judge must judge"
     assert last["policy/num_update"] == 2 and last["policy/logprob_abs_diff"] < 1e-3

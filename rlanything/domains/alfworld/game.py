@@ -25,7 +25,6 @@ TASK_RULE = re.compile(r'("rhs":\s*)("Your task is to: (?:[^"\\]|\\.)*")')
 _FACT = re.compile(r"\(([^()]+)\)")
 _HELP = re.compile(r'Available commands:[^"]*')
 _GOAL_TYPE = re.compile(r"\((objecttype|receptacletype) (\?\w+) (\w+)\)")
-_ABILITIES = ("pickupable", "cleanable", "heatable", "coolable", "toggleable", "sliceable")
 _CONDITIONS = {"ishot": "hot", "iscool": "cool", "isclean": "clean", "issliced": "sliced", "istoggled": "toggled"}
 _GOAL_MARKS = {
     GoalKind.TWO: "(not (=",
@@ -224,7 +223,12 @@ def _parse_facts(
             id=id_,
             name=names[id_],
             type=types["objecttype"][id_],
-            **{ability: id_ in having[ability] for ability in _ABILITIES},
+            pickupable=id_ in having["pickupable"],
+            cleanable=id_ in having["cleanable"],
+            heatable=id_ in having["heatable"],
+            coolable=id_ in having["coolable"],
+            toggleable=id_ in having["toggleable"],
+            sliceable=id_ in having["sliceable"],
             is_container=id_ in having["isreceptacleobject"],
             inside=tuple(inside[id_]),
         )
