@@ -4,6 +4,8 @@
 generator, a seed and a level; the rewriter's direction is a step of the generator's own curriculum.
 """
 
+import random
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 import reasoning_gym
@@ -11,9 +13,11 @@ from reasoning_gym.factory import create_curriculum
 
 from rlanything.domains.answers import boxed
 from rlanything.domains.base import Domain, Env, Observation, ParsedAction
-from rlanything.domains.parts import RejectedTask, Rewriting, variant_of
-from rlanything.types import Direction, Score, Task, user
+from rlanything.domains.parts import Conversation, Demonstrating, RejectedTask, Rewriting, variant_of
+from rlanything.errors import TaskError
+from rlanything.types import Direction, Prompt, Score, Task, Trajectory, Turn, assistant, user
 
+RIGHT, WRONG = "That is right.", "That is wrong."
 SPLITS = {"train": 0, "eval": 1_000_000}  # where the seeds of a split begin
 
 
@@ -34,7 +38,7 @@ class Question(Env):
     async def step(self, action: str | None) -> Observation:
         self.reward = self.dataset.score_answer(action, entry=self.dataset[0]) if action else 0.0
         solved = self.reward >= 1.0
-        return Observation("That is right." if solved else "That is wrong.", done=True, success=solved)
+        return Observation(RIGHT if solved else WRONG, done=True, success=solved)
 
     async def score(self, last: Observation) -> Score:
         return Score(success=last.success, reward=self.reward)
@@ -55,6 +59,37 @@ class ByLevel(Rewriting):
         return variant_of(task, task.payload | {"level": level, "seed": seed}, direction, task_id)
 
 
+class Answers(Demonstrating):
+    """Right answers for a policy that knows no form yet, and judgements of right and wrong ones for its judge."""
+
+    def __init__(self, domain: Domain) -> None:
+        self.domain = domain
+
+    def conversations(self, role: str, split: str, seed: int) -> Iterator[Conversation]:
+        if role == "rewriter":
+            raise TaskError("the rewriter of reasoning-gym's tasks names a number, which needs no demonstration")
+        return self._stream(role, split, random.Random(seed))
+
+    def _stream(self, role: str, split: str, rng: random.Random) -> Iterator[Conversation]:
+        tasks = self.domain.tasks(split)
+        while True:
+            task, other = rng.choice(tasks), rng.choice(tasks)
+            question, said = self.domain.make_env(task).dataset[0], self.domain.make_env(other).dataset[0]
+            if role == "policy":
+                asked = self.domain.opening(task, Observation(question["question"]))
+                answer = f"\\boxed{{{question['answer']}}}"
+            else:
+                right = rng.random() < 0.5
+                text = f"\\boxed{{{question['answer'] if right else said['answer']}}}"
+                verdict = RIGHT if right else WRONG
+                turn = Turn(
+                    prompt=Prompt(ids=[]), response_ids=[], logprobs=[], text=text, action="", observation=verdict
+                )
+                episode = Trajectory(task_id=task.id, index=0, first_observation=question["question"], turns=[turn])
+                asked, answer = self.domain.judging.messages(task, episode, 0), f"\\boxed{{{1 if right else -1}}}"
+            yield Conversation(messages=[*asked, assistant(answer)], trained=[False] * len(asked) + [True])
+
+
 class ReasoningGym(Domain):
     @dataclass
     class Options:
@@ -62,11 +97,11 @@ class ReasoningGym(Domain):
         level: int = 0
         size: int = 512
 
-    system = "Think first, then give your answer in \\boxed{}."
-
     def __init__(self, config):
         super().__init__(config)
+        self.system = "" if config.dataset.prompt == "compact" else "Think first, then answer in \\boxed{}."
         self.rewriting = ByLevel(config.dataset.prompt, self.check)
+        self.demonstrating = Answers(self)
 
     def tasks(self, split: str) -> list[Task]:
         options, first = self.options, SPLITS[split]
