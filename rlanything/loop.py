@@ -55,7 +55,7 @@ class Loop:
         self.pool_state: dict[str, Any] = {}  # before they drew their tasks: a resumed run draws them again
 
     def train(self) -> None:
-        """Train to `total_step`, from the newest checkpoint where there is one."""
+        """Train to `total_step`, from the newest checkpoint if there is one."""
         with closing(self.metrics), asyncio.Runner() as self.runner, self.no_update_left():
             self.restore()
             if self.step == 0:

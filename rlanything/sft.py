@@ -1,9 +1,9 @@
 """Supervised warm start: demonstrations in, a model that can begin to learn by reinforcement out.
 
 `rlanything sft config=FILE.yaml [key=value ...]` trains one role's model on its domain's demonstrations
-(or on a file of conversations), and stops where a measure on tasks that it never saw reaches its target: success of
+(or on a file of conversations), and stops when a measure on tasks that it never saw reaches its target: success of
 the policy, agreement of the reward model with the planner's labels, share of valid proposals of the rewriter.
-The result is cached: nothing is done where `output` was made from the very same inputs.
+The result is cached: nothing is done if `output` was made from the very same inputs.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class TaskPool:
 
     @classmethod
     def of(cls, originals: Sequence[Task], alpha_low: float, alpha_high: float, seed: int) -> TaskPool:
-        """A pool of originals. Raises ValueError where there is none or an id occurs twice."""
+        """A pool of originals. Raises ValueError if there is none, or if an id occurs twice."""
         if not originals:
             raise ValueError("the task pool is empty: the training split holds no task")
         active = {t.id: t for t in originals}
@@ -72,7 +72,7 @@ class TaskPool:
         return cls(alpha_low, alpha_high, seed, active)
 
     def draw(self, n: int, max_candidate: int) -> list[Task]:
-        """n different active tasks (all, where there are fewer) in rotation, each once before any again; then the
+        """n different active tasks (all, if there are fewer) in rotation, each once before any again; then the
         `max_candidate` oldest candidates."""
         drawn: dict[str, Task] = {}
         later: list[str] = []  # drawn already, when a new rotation began within this draw

@@ -1,4 +1,4 @@
-"""Which episodes an engine serves where its KV cache cannot hold all of them.
+"""Which episodes an engine serves if its KV cache cannot hold all of them.
 
 An episode asks again and again, each prompt an extension of the last. Where more episodes take turns than the cache
 holds, each evicts the others' keys, and every turn prefills its whole history anew. So the oldest sessions go first, as

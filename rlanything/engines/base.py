@@ -41,8 +41,8 @@ def request_seed(*parts: object) -> int:
 class Completion:
     """One sampled response.
 
-    `token_ids` includes the stop token where one was sampled. `logprobs[t]` is the log-probability of
-    `token_ids[t]` under softmax(logits / temperature) (temperature 1 where greedy). `stop_reason` is "stop" or
+    `token_ids` includes the stop token if one was sampled. `logprobs[t]` is the log-probability of
+    `token_ids[t]` under softmax(logits / temperature) (temperature 1 if greedy). `stop_reason` is "stop" or
     "length".
     """
 
@@ -55,7 +55,7 @@ class Completion:
 class EngineStats:
     """Counters since the engine started. `busy_s` is the time spent inside model steps (by vLLM's
     AsyncLLM: with requests under way), `own_memory_gb` the peak
-    memory of the processes that the engine has to itself [GiB]; 0 where it lives in its caller's."""
+    memory of the processes that the engine has to itself [GiB]; 0 if it lives in its caller's."""
 
     prompt_tokens: int = 0
     cached_prompt_tokens: int = 0
@@ -95,8 +95,8 @@ class Engine(Protocol):
     ) -> list[Completion]:
         """Sample `n` responses to one prompt; requests of concurrent callers are batched.
 
-        Raises PromptTooLong where len(prompt_ids) + 1 exceeds `max_model_len` (a response is cut to what
-        fits), EngineDead where the engine is dead.
+        Raises PromptTooLong if len(prompt_ids) + 1 exceeds `max_model_len` (a response is cut to what
+        fits), EngineDead if the engine is dead.
         """
         ...
 

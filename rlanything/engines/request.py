@@ -14,7 +14,7 @@ def response_limit(
 ) -> int:
     """The request's max_tokens, cut to what fits the context.
 
-    Raises PromptTooLong where not even one token fits, EngineError for images (neither engine reads them) and
+    Raises PromptTooLong if not even one token fits, EngineError for images (neither engine reads them) and
     for an empty prompt, n < 1 or max_tokens < 1.
     """
     if images or not prompt_ids or n < 1 or sampling.max_tokens < 1:

@@ -32,7 +32,7 @@ def benchmark(config: Config) -> None:
     """Evaluate `model.policy` on `evaluation.splits`; a table, metrics.jsonl, and one parquet of episodes a split.
 
     With `evaluation.judge` and a reward model's path, that model judges the episodes. With `dry_run=true` nothing runs;
-    ConfigError where the models cannot fit.
+    ConfigError if the models cannot fit.
     """
     progress = Progress()
     if not config.evaluation.splits:
@@ -111,7 +111,7 @@ def evaluate_split(split: str, run: Run, folder: RunFolder, progress: Progress) 
 
 
 def read_parts(run: Path, split: str, tasks: Sequence[Task]) -> dict[str, Group]:
-    """The groups of an unfinished call by their task's id. Raises RunError where one is of another task."""
+    """The groups of an unfinished call by their task's id. Raises RunError if one is of another task."""
     by_id, groups = {task.id: task for task in tasks}, dict[str, Group]()
     for path in sorted(part_path(run, split, 0).parent.glob(f"{split}_*.parquet")):
         for group in read_groups(path, by_id):
@@ -132,7 +132,7 @@ def part_path(run: Path, split: str, start: int) -> Path:
 def table_rows(split: str, figures: dict[str, float]) -> list[dict[str, str]]:
     """Cells by their column: a row for the split, and one for each of its task types.
 
-    pass@k and best of k are there where every task was played several times, tests' rates where tests were written.
+    pass@k and best of k are there if every task was played several times, tests' rates if tests were written.
     """
     low, high = figures["success_low"], figures["success_high"]
     row = {

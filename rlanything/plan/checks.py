@@ -1,4 +1,4 @@
-"""What a configuration asks of its domain and its algorithm, looked at before models are loaded."""
+"""Check that the domain and the algorithm can do what the configuration asks, before models are loaded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlanything.errors import ConfigError
 def check_domain(config: Config, domain: Domain, learns: bool = True) -> None:
     """Raise ConfigError naming a key that the domain's parts cannot serve, or an advantage rule that cannot be used.
 
-    An evaluation, which does not learn, may ask for less than it has.
+    An evaluation (`learns` is false) uses neither judging nor rewriting, and passes.
     """
     if not learns:
         return

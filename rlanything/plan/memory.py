@@ -1,5 +1,4 @@
-"""What models take of an accelerator's memory: an engine its share, a learner its weights and what training them takes.
-Estimates, from the numbers of parameters."""
+"""Estimate the memory that engines and learners take of an accelerator, from their numbers of parameters."""
 
 from __future__ import annotations
 
@@ -20,22 +19,22 @@ from rlanything.weights.precision import resolve_dtype
 
 GIB = 2**30
 BYTES = {"bfloat16": 2, "float32": 4}
-# Parameters of adapters, a rank, by (a model's parameters)^(2/3): inputs and outputs of all its linear layers. By the
-# shapes of Qwen2.5 it is 0.89 at 0.5B, 0.65 at 7B and 0.71 at 14B.
+# A LoRA adapter of rank 1 has about ADAPTER_WIDTH * parameters^(2/3) parameters of its own: the inputs and outputs of
+# all linear layers. Computed from the shapes of Qwen2.5, the factor is 0.89 at 0.5B, 0.65 at 7B and 0.71 at 14B.
 ADAPTER_WIDTH = 0.9
 _SIZE_IN_NAME = re.compile(r"(\d+(?:\.\d+)?)\s*([BM])\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class ModelSize:
-    """Parameters, and where the number comes from."""
+    """Number of parameters, and the source of that number."""
 
     parameters: float
     source: str
 
 
 def model_size(model: ModelConfig) -> ModelSize:
-    """From the model's own files where they are here, else from its name. Raises ConfigError where neither tells."""
+    """Read it from the model's local files, else from its name. Raises ConfigError if neither tells."""
     files = sorted(_folder(model.path).glob("*.safetensors"))
     if files:
         return ModelSize(sum(_tensor_elements(f) for f in files), "its files")
@@ -48,8 +47,7 @@ def model_size(model: ModelConfig) -> ModelSize:
 
 
 def _folder(path: str) -> Path:
-    """Where a model's files lie on this machine: its folder, or what was loaded from the hub before. It need not be
-    there."""
+    """The folder of a model's files on this machine: its own, or the hub's cache. It may be missing."""
     folder = Path(path)
     if folder.is_dir():
         return folder
@@ -74,10 +72,10 @@ def _tensor_elements(file: Path) -> int:
 
 
 def learner_bytes(parameters: float, config: LearnerConfig, world: int, on_accelerator: bool = True) -> float:
-    """Bytes a device holds for a learner, activations aside, by ZeRO stage (arXiv 1910.02054, section 5).
+    """Bytes that a device holds for a learner, without activations (ZeRO: arXiv 1910.02054, section 5).
 
-    With LoRA the frozen weights in the forward pass's dtype, which are the KL's reference too, and a learner of the
-    adapters.
+    With LoRA these are the frozen weights in the forward pass's dtype, which also serve as the KL's reference, and the
+    bytes of a learner that has the adapters alone.
     """
     if config.lora_rank:
         frozen = BYTES[resolve_dtype(config.dtype, on_accelerator)] * parameters
@@ -103,10 +101,11 @@ def learner_bytes(parameters: float, config: LearnerConfig, world: int, on_accel
 def device_gib(
     config: Config, sizes: Mapping[Role, ModelSize], placement: Placement
 ) -> dict[tuple[int, int], dict[str, float]]:
-    """GiB that each process takes of each accelerator (node, index): a vLLM engine its share, the small engine, which
-    computes on the CPU, nothing, a learner its weights and what belongs to these, activations aside. An engine's
-    weights are told by themselves too where learners hand new ones over on the accelerator. Raises ConfigError where an
-    engine's weights do not fit into its share."""
+    """GiB that each process takes of each accelerator: {(node, index): {process: GiB}}.
+
+    A vLLM engine takes its share. The small engine computes on the CPU and takes nothing. A learner takes
+    `learner_bytes`. An engine's weights are listed by themselves too if learners hand new ones over on the accelerator.
+    Raises ConfigError if an engine's weights do not fit into its share."""
     world = max(1, len(placement.learners))
     learners = [role for role in sizes if role in LEARNERS and placement.learners]
     hand_over = any(route(config, placement, role).how == "ipc" for role in learners)
@@ -127,13 +126,12 @@ def device_gib(
 
 
 def weights_gib(engine: EngineConfig, size: ModelSize, on_accelerator: bool) -> float:
-    """What an engine's weights take of each of its devices."""
+    """GiB that an engine's weights take of each of its devices."""
     return size.parameters * BYTES[resolve_dtype(engine.dtype, on_accelerator)] / engine.tensor_parallel_size / GIB
 
 
 def engine_gib(config: Config, role: Role, size: ModelSize) -> tuple[float, float]:
-    """A vLLM engine's share of an accelerator, and what its weights take of that. Raises ConfigError where they do not
-    fit."""
+    """GiB of a vLLM engine's share of an accelerator, and of its weights. Raises ConfigError if they do not fit."""
     engine, memory = config.engine.of(role), config.experiment.device_memory_gb
     weights = weights_gib(engine, size, on_accelerator=True)
     share: float = engine.gpu_memory_utilization * memory
@@ -146,14 +144,14 @@ def engine_gib(config: Config, role: Role, size: ModelSize) -> tuple[float, floa
 
 
 def check_memory(config: Config, needs: dict[tuple[int, int], dict[str, float]]) -> str:
-    """The fullest accelerator in a line. Raises ConfigError naming its largest part where it cannot fit.
+    """Describe the fullest accelerator in one line. Raises ConfigError, naming its largest part, if it cannot fit.
 
-    Accelerators that engines and learners share are handed over: the engines together, or one learner, with the
-    engines' weights where it hands them new ones.
+    Engines and learners that share an accelerator take turns: it holds all its engines, or one learner. The learner has
+    the engines' weights beside it if it hands them new ones.
     """
 
     def turns(parts: dict[str, float]) -> list[dict[str, float]]:
-        """Parts that are there at the same time."""
+        """The sets of parts that the accelerator holds at one time."""
         weights = {name: gib for name, gib in parts.items() if name.endswith("weights")}
         engines = {name: gib for name, gib in parts.items() if name.endswith("engine")}
         learners = [{name: gib} | weights for name, gib in parts.items() if name.endswith("learner")]
@@ -180,7 +178,7 @@ def check_memory(config: Config, needs: dict[tuple[int, int], dict[str, float]])
 
 
 def _smaller_learner(config: Config, role: Learner) -> list[str]:
-    """What would make a role's learner smaller, of what is not done yet."""
+    """Ways to make a role's learner smaller that the configuration does not use yet."""
     experiment, cluster, training = config.experiment, config.cluster, config.training.of(role)
     ways = []
     if training.zero_stage < 3 and experiment.num_node * experiment.num_device > 1:

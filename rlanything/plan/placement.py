@@ -1,9 +1,9 @@
-"""Which process runs where: engines, learner ranks and environment hosts on nodes and their accelerators. Pure.
+"""Place engines, learner ranks and environment hosts on nodes and their accelerators. Pure.
 
 Accelerators are numbered through all nodes. Engines take consecutive ones, role after role, and share none. With
-`placement: colocated` every accelerator then also holds a learner rank (one of them works at a time); with `split` the
-learners have those that the engines left. One accelerator alone is shared by the engines too, each with its part of the
-memory. On CPUs there is nothing to share out: processes are dealt to the nodes in turn.
+`placement: colocated` every accelerator also holds a learner rank, and engine and rank take turns; with `split` the
+learners get the accelerators that the engines leave. If there is only one accelerator, all engines share it, each with
+its part of the memory. On CPUs, processes are dealt to the nodes in turn.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rlanything.errors import ConfigError
 
 @dataclass(frozen=True)
 class Slot:
-    """Where one process runs: a node's number, and the accelerators that it sees there (none: the CPU)."""
+    """The place of one process: a node's number, and the accelerators that it sees there (none: the CPU)."""
 
     node: int
     devices: tuple[int, ...] = ()
@@ -41,17 +41,19 @@ class Placement:
 
 @dataclass(frozen=True)
 class Route:
-    """How a role's weights go to its engines (`cluster.weight_transfer`): by the object store alone ("store"), or
-    straight too: "broadcast", or "ipc" from `senders`, the learner rank beside each worker."""
+    """How a role's weights go to its engines (`cluster.weight_transfer`).
+
+    `how` is "store" (Ray's object store alone), "broadcast" (NCCL too), or "ipc" (CUDA IPC too, from `senders`, the
+    learner rank beside each worker)."""
 
     how: str
     senders: tuple[int, ...] = ()
 
 
 def route(config: Config, placement: Placement, role: Learner) -> Route:
-    """On CPUs the object store is as fast as what is straight; adapters are few.
+    """Choose the route. It is "store" on CPUs, where nothing is faster, and for LoRA, whose adapters are small.
 
-    Raises ConfigError where a worker has no learner rank beside it for the "ipc" that was asked for.
+    Raises ConfigError if "ipc" was asked for and a worker has no learner rank beside it.
     """
     how: str = config.cluster.weight_transfer
     engine = config.engine.of(role)
@@ -71,7 +73,7 @@ def route(config: Config, placement: Placement, role: Learner) -> Route:
 
 
 def _neighbours(placement: Placement, role: str, num_worker: int) -> tuple[int, ...]:
-    """The rank on each worker's accelerator, or one on its node where it has none; nothing where one is alone."""
+    """The rank on each worker's accelerator, else one on its node; nothing if a worker has neither."""
     senders: list[int] = []
     for slot in placement.engines[role]:
         on_cpu: list[tuple[int, ...]] = [()] * num_worker
@@ -84,7 +86,7 @@ def _neighbours(placement: Placement, role: str, num_worker: int) -> tuple[int, 
 
 
 def place(config: Config, roles: Sequence[Role], learns: bool = True) -> Placement:
-    """The plan for engines of `roles`, and for learners where there are any.
+    """The plan for engines of `roles`, and for learners if there are any.
 
     Raises ConfigError naming the number that is too large.
     """
@@ -127,7 +129,7 @@ def place(config: Config, roles: Sequence[Role], learns: bool = True) -> Placeme
 
 
 def where(slots: Sequence[Slot], num_device: int) -> str:
-    """Slots in words: nodes, and which of a node's accelerators where not all of them."""
+    """Slots in words: nodes, and the accelerators of a node if not all of them."""
     used: dict[int, set[int]] = {}
     for slot in slots:
         used.setdefault(slot.node, set()).update(slot.devices)
@@ -138,7 +140,7 @@ def where(slots: Sequence[Slot], num_device: int) -> str:
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """Such as "0-3 6": of ascending numbers."""
+    """Ascending numbers as ranges, such as "0-3 6"."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and runs[-1][-1] == number - 1:

@@ -1,4 +1,4 @@
-"""What a run consists of, decided once from its configuration and handed down. Pure."""
+"""The plan of a run: decided once from its configuration, then handed down. Pure."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def print_plan(plan: Plan, progress: Progress) -> None:
         split, limit = config.dataset.train_split, config.dataset.num_task
         num = len(domain.tasks(split))
         progress.line(f"{split}: {num} tasks" + (f", {min(num, limit)} of them drawn" if limit else ""))
-    except TaskError as error:  # the plan may be made where the data is not
+    except TaskError as error:  # a plan may be made on a machine without the data
         progress.line(f"the run would stop here: {error}")
     updates = config.training.policy.num_update * config.training.policy.num_epoch
     progress.line(

@@ -1,4 +1,4 @@
-"""Checkpoints appear by rename: a half-written one is never loaded, and the newest whole one always can be."""
+"""Checkpoints. They appear by rename, so that a half-written one is never loaded."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Saveable(Protocol):
 def save(root: Path, step: int, learners: Mapping[Learner, Saveable], state: dict[str, Any], keep: int) -> Path:
     """Write `step_NNNNNN/`: per learner its state and a Hugging Face export, and `meta.json`; keep the `keep` newest.
 
-    Raises RunError where the disk refuses; the half-written folder is removed and older checkpoints stay whole.
+    Raises RunError if the disk refuses. The half-written folder is removed, and older checkpoints stay whole.
     """
     final, temporary = root / f"step_{step:06d}", root / f".step_{step:06d}.tmp"
     with writing(final, temporary):
@@ -56,16 +56,16 @@ def save(root: Path, step: int, learners: Mapping[Learner, Saveable], state: dic
 
 @contextmanager
 def writing(final: Path, temporary: Path) -> Iterator[None]:
-    """Raise RunError where the disk refuses what the block writes, and remove the half-written folder."""
+    """Raise RunError if the disk refuses what the block writes, and remove the half-written folder."""
     try:
         yield
-    except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors have their own for a full disk
+    except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors have errors of their own
         shutil.rmtree(temporary, ignore_errors=True)
         if isinstance(error, RunError):  # a rank that is lost, say, which is not the disk's fault
             raise
         raise RunError(
-            f"{final}: could not be written ({type(error).__name__}: {error}); where the disk is full free space, "
-            "then run the same command again"
+            f"{final}: could not be written ({type(error).__name__}: {error}); free space if the "
+            "disk is full, then run the same command again"
         ) from error
 
 

@@ -42,7 +42,7 @@ def excerpts(folder: RunFolder, steps: Sequence[int], evaluations: Sequence[tupl
     """{"files": [{label, path, tasks, num_task, num_episode}], "num_file", "max_text"}: what is embedded, of how many.
 
     `steps` are the training steps recorded, `evaluations` the (step, split) evaluated, both in order. Of every split
-    the first and the last evaluation are shown, of training some steps; where bytes run out, every file keeps its best
+    the first and the last evaluation are shown, of training some steps; if bytes run out, every file keeps its best
     tasks, those with mixed outcomes first.
     """
     files = [
@@ -81,7 +81,7 @@ def choose(accuracies: dict[str, float], variants: Sequence[str], n: int) -> lis
 
 
 def _file(folder: RunFolder, path: Path, label: str) -> dict[str, Any]:
-    """One parquet file, with the ids of the tasks worth showing; without episodes where it is missing."""
+    """One parquet file, with the ids of the tasks worth showing. It has no episodes if it is missing."""
     head = {"label": label, "path": str(path.relative_to(folder.path)), "tasks": [], "num_episode": 0}
     if not path.exists():
         return head
@@ -94,7 +94,7 @@ def _file(folder: RunFolder, path: Path, label: str) -> dict[str, Any]:
 
 
 def _embed(file: dict[str, Any], task_id: str, left: int) -> int:
-    """Add a task's episodes, or two of them where all do not fit; returns the bytes taken."""
+    """Add a task's episodes, or two of them if all do not fit. Returns the bytes taken."""
     table: pa.Table = file["table"]
     rows = table.filter(pc.equal(table["task_id"], task_id)).to_pylist()
     task = {name: rows[0][name] for name in _HEAD} | {"num_episode": len(rows)}

@@ -1,4 +1,4 @@
-"""The folder of one run: where everything is, and a lock so that two processes never write the same run."""
+"""The folder of one run: its paths, and a lock that keeps a second process from writing the same run."""
 
 from __future__ import annotations
 
@@ -24,9 +24,13 @@ FIXED = (
     "algorithm",
     "reward",
     "evaluation",
-)  # what a resumed run must share
-FREE = ("rollout.env_timeout_s", "rollout.num_retry", "rollout.max_failure_rate")  # but these: errors say to raise them
-SMALL_FILE = 1 << 20  # bytes: files of a model that are read for its fingerprint; of larger ones the size will do
+)  # a resumed run must have the same values here
+FREE = (
+    "rollout.env_timeout_s",
+    "rollout.num_retry",
+    "rollout.max_failure_rate",
+)  # except these: errors say to raise them
+SMALL_FILE = 1 << 20  # [bytes] the fingerprint holds the content of smaller files, and only the size of larger ones
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
@@ -41,7 +45,7 @@ def write_atomic(path: Path, content: str | bytes) -> None:
 
 
 def fingerprint(model: str) -> str:
-    """A digest of a model's folder, quick for large models too; "" of a name that is not a local folder."""
+    """A digest of a model's folder, quick for large models too; "" for a name that is not a local folder."""
     digest = hashlib.sha256()
     files = sorted(p for p in Path(model).glob("*") if p.is_file()) if model and Path(model).is_dir() else []
     for file in files:
@@ -65,8 +69,8 @@ class RunFolder:
     def open(self, config: Config) -> None:
         """Create the folder, take its lock and write the resolved configuration.
 
-        Raises RunError where the folder is in use, or holds a run of other models, tasks or rules: its episodes and
-        checkpoints must not be mixed with this one's.
+        Raises RunError if the folder is in use, or holds a run of other models, tasks or rules, whose episodes and
+        checkpoints must not be mixed with this run's.
         """
         if config.experiment.resume == "never" and self._used():
             raise RunError(

@@ -1,6 +1,6 @@
-"""Where figures go: metrics.jsonl always, and any of the optional sinks that the configuration names.
+"""Figures go to metrics.jsonl, and to the optional sinks that the configuration names.
 
-A resumed run drops the lines after its checkpoint first, so that every step has one line whatever happened.
+A resumed run first drops the lines after its checkpoint, so that every step has exactly one line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rlanything.errors import RunError
 from rlanything.runs.folder import write_atomic
 
 Record = dict[str, Any]
-PROJECT = "rlanything"  # what the run is filed under where a sink has projects
+PROJECT = "rlanything"  # the project's name in sinks that have projects
 
 
 class Sink(Protocol):
@@ -51,7 +51,7 @@ class TensorBoardSink:
 
 
 class WandbSink:
-    """Weights & Biases. Its own environment variables say where to (WANDB_API_KEY, WANDB_PROJECT, WANDB_MODE, ...)."""
+    """Weights & Biases, set up by its own environment variables (WANDB_API_KEY, WANDB_PROJECT, WANDB_MODE, ...)."""
 
     def __init__(self, config: Config, folder: Path) -> None:
         wandb = _require("wandb", "wandb")
@@ -140,7 +140,7 @@ def append_jsonl(path: Path, records: Iterable[Record]) -> None:
 
 
 def read_jsonl(path: Path) -> list[Record]:
-    """All whole records of a JSON-lines file (a last line that a crash cut is left out); [] where there is none."""
+    """All whole records of a JSON-lines file, without a last line that a crash cut; [] if there is no file."""
     if not path.exists():
         return []
     lines = path.read_bytes().split(b"\n")  # the cut may be within a character

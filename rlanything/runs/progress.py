@@ -33,7 +33,7 @@ class Bar:
 
 
 class Progress:
-    """Bars and lines on the terminal; where there is no terminal, the lines alone.
+    """Bars and lines on the terminal, or the lines alone if there is no terminal.
 
     One display holds the bars of all phases under way, for phases nest (a measurement within a warm start).
     `seconds` collects the time of every phase since `start_step`.
@@ -65,7 +65,7 @@ class Progress:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since `start_step`: less than its phases together where those overlap."""
+        """Seconds since `start_step`. Phases that overlap add up to more."""
         return time.perf_counter() - self.started
 
     @contextmanager

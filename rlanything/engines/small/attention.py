@@ -38,8 +38,8 @@ class Chunk:
     """Sequences [B] attended together: their tokens are `tokens` (a slice of T), padded to L queries and S keys."""
 
     tokens: slice
-    gather_BL: torch.Tensor | None  # index into T of each query, None where L = 1
-    scatter_N: torch.Tensor | None  # index into the padded B*L queries of each token, None where L = 1
+    gather_BL: torch.Tensor | None  # index into T of each query, None if L = 1
+    scatter_N: torch.Tensor | None  # index into the padded B*L queries of each token, None if L = 1
     blocks: torch.Tensor  # index of each (row, head, block) into the cache seen as [blocks * heads, ...]
     mask_BLS: torch.Tensor  # 0 or -inf, for the last keys only
     keys: int

@@ -34,7 +34,7 @@ GIB = 2**30
 
 
 class TransformersEngine:
-    """Implements `engines.base.Engine`. `log_path` is written only where a step hangs.
+    """Implements `engines.base.Engine`. `log_path` is written only if a step hangs.
 
     `config.kv_cache_gb` sizes the cache [GiB], `config.max_num_seqs` bounds the sequences decoded together.
     Requests without a seed draw one from `seed` in the order of submission. The same submissions give the same tokens.
@@ -252,7 +252,7 @@ class TransformersEngine:
 
 def _check_supported(text: PreTrainedConfig, max_model_len: int) -> None:
     window = getattr(text, "sliding_window", None)
-    # Without kinds of layers, all of them slide where the model has a window.
+    # Without kinds of layers, all of them slide if the model has a window.
     kinds = set(getattr(text, "layer_types", None) or ["sliding_attention" if window else "full_attention"])
     window = window or max_model_len
     if kinds - {"full_attention", "sliding_attention"} or ("sliding_attention" in kinds and window < max_model_len):

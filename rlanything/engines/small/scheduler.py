@@ -57,7 +57,7 @@ class Scheduler:
         self._rows = list(range(max_num_seqs))[::-1]
 
     def submit(self, request: Request) -> None:
-        """Queue a request. Raises EngineError where it could never be admitted."""
+        """Queue a request. Raises EngineError if it could never be admitted."""
         needed = self._blocks_needed(request)
         if request.n > self.max_num_seqs or needed > self.pool.num_blocks:
             raise EngineError(

@@ -56,7 +56,7 @@ class AsyncVLLM(VLLMEngine):
         return config
 
     async def _make(self, config: VllmConfig, executor_class: type[Any]) -> AsyncLLM:
-        """On the loop, where AsyncLLM begins to listen."""
+        """Runs on the loop, on which AsyncLLM begins to listen."""
         steps = [lambda vllm_config, index: _Steps(self._stepped)]
         llm = AsyncLLM(config, executor_class, log_stats=False, log_requests=False, stat_loggers=[*steps])
         assert llm.logger_manager is not None

@@ -43,7 +43,7 @@ class VLLMEngine(ABC):
     """
 
     _admission: Admission
-    _graphs: Mapping[str, Any] = MappingProxyType({})  # vLLM's arguments for CUDA graphs, where not its defaults
+    _graphs: Mapping[str, Any] = MappingProxyType({})  # vLLM's arguments for CUDA graphs that differ from its defaults
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class VLLMEngine(ABC):
                 "enforce_eager": True,
                 "block_size": CPU_BLOCK_SIZE,
                 "kv_cache_memory_bytes": int(config.kv_cache_gb * GIB),
-                "enable_chunked_prefill": False,  # vLLM 0.32 dies on a CPU where it splits a prompt of a seeded request
+                "enable_chunked_prefill": False,  # vLLM 0.32 dies on a CPU if it splits a prompt of a seeded request
                 "max_num_batched_tokens": max(config.max_model_len, CPU_STEP_TOKENS),
             }
             if current_platform.is_cpu()
@@ -192,13 +192,13 @@ class VLLMEngine(ABC):
         return [{"expected": tensors.expected}] if isinstance(tensors, IncomingWeights) else weights.updates(tensors)
 
     def sleep(self) -> None:
-        """Move weights to the host and free the KV cache; nothing where it was not made to sleep."""
+        """Move weights to the host and free the KV cache. Does nothing if the engine was not made to sleep."""
         if self._sleeps and not self._asleep:
             self._give_back()
             self._asleep = [WEIGHTS, KV_CACHE]
 
     def wake(self, cache: bool = True) -> None:
-        """Undo `sleep`, for the weights alone where `cache` is false."""
+        """Undo `sleep`, for the weights alone if `cache` is false."""
         if tags := [tag for tag in self._asleep if cache or tag == WEIGHTS]:
             self._take_back(tags)
             self._asleep = [tag for tag in self._asleep if tag not in tags]

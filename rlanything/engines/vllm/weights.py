@@ -51,7 +51,7 @@ class Rendezvous(WeightTransferInitInfo):
 @dataclass
 class Update(WeightTransferUpdateInfo):
     """Some of the weights, or all of them: `weights` themselves for a worker of this process, else what is `expected`,
-    in memory that another one shares at `path`, or from the learner where there is none."""
+    in memory that another one shares at `path`, or from the learner if there is none."""
 
     weights: Iterable[tuple[str, Tensor]] | None = None
     expected: Expected = ()
@@ -76,7 +76,7 @@ class WeightReceiver(WeightTransferEngine[Rendezvous, Update]):
         super().__init__(*args)
 
     def init_transfer_engine(self, init_info: Rendezvous) -> None:
-        """Meet the learner; raises RuntimeError (torch's own) where it does not come."""
+        """Meet the learner. Raises RuntimeError (torch's own) if it does not come."""
         self.shutdown()
         meeting = MEETINGS[init_info.kind](**init_info.meeting)
         self._receiver = meeting.receiver(init_info.first_worker + self.parallel_config.rank)
