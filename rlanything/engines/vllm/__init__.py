@@ -1,10 +1,10 @@
-"""The vLLM engine; the same on a CPU and on GPUs. Left out: images.
+"""The vLLM engine, the same on a CPU and on GPUs. It does not take images yet.
 
-`in_process` steps vLLM's LLMEngine from the asyncio loop, where a run is one process; `asynchronous` is vLLM's
-AsyncLLM, for replicas. Importing this package prepares a process for vLLM, also those that vLLM starts. It sets, before
-vLLM reads them on import, VLLM_ENABLE_V1_MULTIPROCESSING=0 (LLMEngine starts no process: it is there in seconds and
-steps deterministically), VLLM_CPU_OMP_THREADS_BIND=nobind (learners share these threads), VLLM_CONFIGURE_LOGGING=0 (an
-engine writes its own log file) and VLLM_NO_USAGE_STATS=1.
+`in_process` steps vLLM's LLMEngine from the asyncio loop of a run that is one process. `asynchronous` is vLLM's
+AsyncLLM, for replicas. Importing this package prepares a process for vLLM, and vLLM's own processes import it too. It
+sets variables that vLLM reads on import: VLLM_ENABLE_V1_MULTIPROCESSING=0 (LLMEngine starts no process, so that it
+starts in seconds and steps deterministically), VLLM_CPU_OMP_THREADS_BIND=nobind (learners share the threads),
+VLLM_CONFIGURE_LOGGING=0 (an engine writes its own log file) and VLLM_NO_USAGE_STATS=1.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ os.environ |= {
 
 LOGGER = logging.getLogger("vllm")
 LOG_FORMAT = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
-# The terminal of a process that vLLM started is the engine's log.
+# A process that vLLM started logs to stderr, which its engine has directed to the engine's log file.
 _handler = logging.StreamHandler() if multiprocessing.parent_process() else logging.NullHandler()
 _handler.setFormatter(LOG_FORMAT)
 LOGGER.addHandler(_handler)
@@ -38,11 +38,11 @@ from vllm.platforms import current_platform  # noqa: E402
 from rlanything.processes import shared_memory  # noqa: E402
 
 if current_platform.is_cpu():
-    # Inductor would spend 18 s in a C++ compiler on a logprob's rank. Before vLLM's sampler is imported.
+    # Else Inductor spends 18 s in a C++ compiler on a logprob's rank. Set before vLLM's sampler is imported.
     current_platform.simple_compile_backend = "eager"
 
-# No names in /dev/shm, which would outlive a process that is killed. Before vLLM's workers make any.
+# A name in /dev/shm would outlive a process that is killed. Set before vLLM's workers make any.
 shm_broadcast.shared_memory = shared_memory
-# Nor those that its own all-reduce makes, on CPUs that have AVX-512, outside of Python: gloo serves as well.
+# vLLM's own all-reduce on CPUs with AVX-512 makes such names too, in C++. gloo does the same without.
 CpuCommunicator._all_group_ranks_share_shm_group_name = lambda self: False  # type: ignore[method-assign]
-tqdm.set_lock(threading.RLock())  # its default lock is a named semaphore in them: it serves bars of several processes
+tqdm.set_lock(threading.RLock())  # its default lock is a named semaphore in /dev/shm

@@ -1,9 +1,9 @@
-"""vLLM's AsyncLLM, for replicas: scheduler and model have a process of their own, which computes while this one takes
-requests and gives answers.
+"""vLLM's AsyncLLM, for replicas. Scheduler and model run in a process of their own, in parallel with this one, which
+handles requests and answers.
 
-AsyncLLM lives on an event loop in a thread of its own. So the methods of `engines.base.Engine` that are no coroutines
-can wait for it, also where they are called from a loop. What is batched together depends on timing: a run that must
-repeat itself takes `in_process`.
+AsyncLLM lives on an event loop in a thread of its own, so that the synchronous methods of `engines.base.Engine` can
+wait for it even if an event loop calls them. Batches depend on timing; a run that must repeat itself bit for bit takes
+`in_process`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rlanything.engines.base import Completion, EngineDead, EngineError, EngineS
 from rlanything.engines.vllm.engine import VLLMEngine
 from rlanything.engines.vllm.executors import executor
 
-POLL_S = 1.0  # between two looks at whether vLLM is there
+POLL_S = 1.0  # between two checks that vLLM is alive
 
 T = TypeVar("T")
 
@@ -38,13 +38,13 @@ class AsyncVLLM(VLLMEngine):
     _llm: AsyncLLM | None = None
 
     def _start(self, arguments: EngineArgs) -> VllmConfig:
-        self._callers = 0  # who wait for completions
-        self._requests = 0  # in vLLM, also those that their callers have given up a moment ago
-        self._idle = asyncio.Event()  # there are none
+        self._callers = 0  # callers that wait for completions
+        self._requests = 0  # requests in vLLM, those that callers have just cancelled included
+        self._idle = asyncio.Event()  # set while `_requests` is 0
         self._idle.set()
         self._busy_since = 0.0
         self._loop = asyncio.new_event_loop()
-        # vLLM's process ends with the thread that started it: this one stays until the engine is closed.
+        # vLLM's process ends with the thread that started it, so this thread runs until the engine is closed.
         self._thread = threading.Thread(target=self._loop.run_forever, name="AsyncLLM", daemon=True)
         self._thread.start()
         try:
@@ -56,11 +56,11 @@ class AsyncVLLM(VLLMEngine):
         return config
 
     async def _make(self, config: VllmConfig, executor_class: type[Any]) -> AsyncLLM:
-        """Runs on the loop, on which AsyncLLM begins to listen."""
+        """Make the AsyncLLM. This runs on the loop, because AsyncLLM listens on the loop that made it."""
         steps = [lambda vllm_config, index: _Steps(self._stepped)]
         llm = AsyncLLM(config, executor_class, log_stats=False, log_requests=False, stat_loggers=[*steps])
         assert llm.logger_manager is not None
-        del llm.logger_manager.stat_loggers[len(steps) :]  # Prometheus: nobody asks it, and every step would pay for it
+        del llm.logger_manager.stat_loggers[len(steps) :]  # Prometheus, which nobody reads, costs time at every step
         return llm
 
     async def _serve(
@@ -82,13 +82,13 @@ class AsyncVLLM(VLLMEngine):
         self._begin()
         try:
             async for output in llm.generate({"prompt_token_ids": prompt_ids}, params, request_id):
-                last = output  # the only one, at the end
+                last = output  # FINAL_ONLY: there is one output, at the end
             return self._completions(last)
         except (EngineDead, EngineDeadError, EngineGenerateError) as error:
             self._error = self._error or error
             raise EngineDead(f"the engine died: {error!r}") from error
         except asyncio.CancelledError:
-            if self._error is None:  # its caller gave up
+            if self._error is None:  # the caller cancelled it
                 raise
             raise EngineDead(f"the engine died: {self._error!r}") from self._error
         finally:
@@ -121,12 +121,12 @@ class AsyncVLLM(VLLMEngine):
         self._wait(self._live().wake_up(tags))
 
     def stats(self) -> EngineStats:
-        """See `VLLMEngine.stats`. With tensor parallelism its memory is without that of the process that schedules."""
+        """See `VLLMEngine.stats`. With tensor parallelism the memory leaves out the process that schedules."""
         busy_s = self._stats.busy_s + (time.perf_counter() - self._busy_since if self._requests else 0.0)
         return replace(self._stats, busy_s=busy_s, own_memory_gb=sum(self._rpc("rlanything_memory_gb")))
 
     def close(self) -> None:
-        """Fail what is under way, stop vLLM and its processes, close the log."""
+        """Fail unanswered requests, stop vLLM and its processes, close the log."""
         self._error = EngineError("the engine was closed")
         if self._llm is not None:
             self._loop.call_soon_threadsafe(self._admission.fail, EngineDead("the engine was closed"))
@@ -164,7 +164,7 @@ class AsyncVLLM(VLLMEngine):
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         while not wait([future], timeout=POLL_S).done:
-            if self._llm is not None and self._llm.errored:  # vLLM answers nobody who asked before
+            if self._llm is not None and self._llm.errored:  # vLLM leaves earlier requests unanswered
                 future.cancel()
                 raise EngineDead("vLLM's process ended; why is in the engine's log")
         try:
@@ -181,7 +181,7 @@ async def _cancel_others() -> None:
 
 
 class _Steps(StatLoggerBase):
-    """Calls a function after every step of vLLM's, which tells its loggers of each."""
+    """Calls a function after every step of vLLM, which reports each step to its loggers."""
 
     def __init__(self, stepped: Callable[[], None]) -> None:
         self._stepped = stepped

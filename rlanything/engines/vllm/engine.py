@@ -1,4 +1,4 @@
-"""What the two vLLM engines have in common: arguments, requests, completions, new weights."""
+"""The common part of both vLLM engines: arguments, requests, completions, new weights."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from rlanything.weights.transfer import IncomingWeights, Meeting
 
 GIB = 2**30
 WEIGHTS, KV_CACHE = "weights", "kv_cache"  # vLLM's names in sleep mode
-CPU_BLOCK_SIZE = 32  # tokens; vLLM's default on a CPU, 128, would recompute up to 127 cached tokens a turn
-CPU_STEP_TOKENS = 4096  # tokens of one forward pass
-GPU_STEP_TOKENS = 8192  # vLLM's default, 2048, leaves a large one idle
+CPU_BLOCK_SIZE = 32  # [tokens] with vLLM's default on a CPU, 128, up to 127 cached tokens are computed again each turn
+CPU_STEP_TOKENS = 4096  # [tokens] of one forward pass
+GPU_STEP_TOKENS = 8192  # [tokens] vLLM's default, 2048, leaves a large GPU idle
 
 
 class VLLMEngine(ABC):
-    """Implements `engines.base.Engine`. Its log, and all that it prints while it starts, goes to `log_path`.
+    """Implements `engines.base.Engine`. The log, and whatever vLLM prints while it starts, go to `log_path`.
 
     Requests without a seed draw one from `seed` in the order of submission. With top_p or top_k, logprobs are those
     of the truncated distribution.
@@ -54,8 +54,8 @@ class VLLMEngine(ABC):
         seed: int = 0,
         sleeps: bool = False,
     ) -> None:
-        self._sleeps = sleeps and not current_platform.is_cpu()  # a CPU's cannot
-        self._asleep: list[str] = []  # of what vLLM has in the accelerator's memory
+        self._sleeps = sleeps and not current_platform.is_cpu()  # vLLM cannot sleep on a CPU
+        self._asleep: list[str] = []  # the tags that vLLM has moved out of the accelerator's memory
         self.max_model_len = config.max_model_len
         self.version = 0
         self.dtype = torch_dtype(config.dtype, not current_platform.is_cpu())
@@ -113,9 +113,9 @@ class VLLMEngine(ABC):
             max_num_seqs=config.max_num_seqs,
             tensor_parallel_size=config.tensor_parallel_size,
             enable_prefix_caching=True,
-            # Inside a Ray actor vLLM would ask Ray for its workers' accelerators, which our slots share out.
+            # Inside a Ray actor vLLM would ask Ray for its workers' accelerators; our plan assigns them instead.
             distributed_executor_backend=None if self._one_worker else "mp",
-            # Its allocator serves one engine a process, and a process may have three.
+            # Only on request: its allocator serves one engine a process, and a process may have three.
             enable_sleep_mode=self._sleeps,
             logprobs_mode="processed_logprobs",
             weight_transfer_config=weights.CONFIG,
@@ -140,7 +140,7 @@ class VLLMEngine(ABC):
             top_k=sampling.top_k,
             max_tokens=max_tokens,
             stop_token_ids=sorted(self._stop_ids.union(sampling.stop_token_ids)),
-            # vLLM gives sample i the seed + i: mixed, so that neighbouring seeds of callers do not collide.
+            # vLLM gives sample i the seed + i. Mixing keeps callers' neighbouring seeds from colliding.
             seed=int(mix(np.array([seed], dtype=np.uint64))[0] >> np.uint64(2)),
             logprobs=0,
             detokenize=False,
@@ -156,7 +156,7 @@ class VLLMEngine(ABC):
         try:
             self._checksum = self._transfer(tensors)
             self.clear_caches()
-        except Exception as error:  # vLLM would take what comes next for the rest of these
+        except Exception as error:  # vLLM would take the next weights for the rest of these
             self._error = error
             raise
         self.version = version
@@ -174,7 +174,7 @@ class VLLMEngine(ABC):
             raise EngineDead(f"the engine is dead ({self._error!r}); start a new one") from self._error
 
     def _transfer(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> str:
-        """The checksum of what all workers now have."""
+        """Bring the weights to all workers; returns their checksum. Raises EngineDead if workers differ."""
         if isinstance(tensors, IncomingWeights) and tensors.meeting != self._meeting:
             self._rpc("init_weight_transfer_engine", weights.rendezvous(tensors.meeting, tensors.first_worker))
             self._meeting = tensors.meeting
@@ -188,7 +188,7 @@ class VLLMEngine(ABC):
         return found[0]
 
     def _updates(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterable[dict[str, Any]]:
-        """vLLM's `update_info`s that bring them to the workers."""
+        """vLLM's `update_info` dicts that bring the tensors to the workers."""
         return [{"expected": tensors.expected}] if isinstance(tensors, IncomingWeights) else weights.updates(tensors)
 
     def sleep(self) -> None:
@@ -204,18 +204,18 @@ class VLLMEngine(ABC):
             self._asleep = [tag for tag in self._asleep if tag not in tags]
 
     def checksum(self) -> str:
-        """See `rlanything.weights.checksum` and `WeightReceiver` for what is compared."""
+        """The checksum of the workers' weights; see `rlanything.weights.checksum` and `WeightReceiver`."""
         if self._checksum is None:
             self._checksum = self._rpc("rlanything_checksum")[0]
         return self._checksum
 
     def stats(self) -> EngineStats:
-        """Counters since the start. The prompt of an n > 1 request counts once."""
+        """Counters since the start. The prompt of a request counts once, whatever its n."""
         return self._stats
 
     @abstractmethod
     def _start(self, arguments: EngineArgs) -> VllmConfig:
-        """Start vLLM; its configuration then has the number of blocks."""
+        """Start vLLM. Returns its configuration, with the number of KV-cache blocks filled in."""
 
     @abstractmethod
     async def _serve(
@@ -225,26 +225,26 @@ class VLLMEngine(ABC):
 
     @abstractmethod
     def _under_way(self) -> int:
-        """Requests."""
+        """Number of requests that have no answer yet."""
 
     @abstractmethod
     def _rpc(self, method: str, *args: Any) -> list[Any]:
-        """What a method returns on every worker."""
+        """Call a method on every worker; returns one result a worker."""
 
     @abstractmethod
     def _give_back(self) -> None:
-        """All of the accelerator's memory that vLLM's sleep mode can."""
+        """Give back all memory of the accelerator that vLLM's sleep mode can give back."""
 
     @abstractmethod
     def _take_back(self, tags: list[str]) -> None:
-        """What `_give_back` gave, as vLLM calls its parts. A part that is there must not be taken again."""
+        """Take back the parts `tags` (vLLM's names) of what `_give_back` gave. No part may be taken twice."""
 
     @abstractmethod
     def _reset_caches(self) -> None:
-        """Raises EngineDead where vLLM keeps one."""
+        """Empty all of vLLM's caches. Raises EngineDead if vLLM refuses."""
 
     def _completions(self, output: Any) -> list[Completion]:
-        """Of one request, which is counted. Raises EngineDead where vLLM gave it up: it stops, or broke."""
+        """The completions of a finished request, counted in `stats`. Raises EngineDead if vLLM aborted it."""
         if others := {s.finish_reason for s in output.outputs} - {"stop", "length"}:
             raise EngineDead(f"vLLM gave up a request: {others}")
         completions = [
@@ -267,7 +267,7 @@ class VLLMEngine(ABC):
 
 @contextlib.contextmanager
 def _terminal_to(path: Path) -> Iterator[None]:
-    """Send stdout and stderr to a file, also at the level of file descriptors, which native code and children use."""
+    """Send stdout and stderr to a file. File descriptors are redirected too, for native code and children."""
     saved = os.dup(1), os.dup(2)
     with path.open("a") as log, contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
         os.dup2(log.fileno(), 1)

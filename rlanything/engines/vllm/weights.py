@@ -1,8 +1,8 @@
-"""New weights for vLLM's workers, through vLLM's weight-transfer API, in which this is a backend of its own.
+"""A backend of vLLM's weight-transfer API that brings new weights to vLLM's workers.
 
-vLLM's backends carry weights over NCCL or CUDA IPC alone, and without a limit on how long they wait. This one takes
-them from whoever has them: straight from learner ranks (`weights/transfer`: NCCL or CUDA IPC between accelerators,
-gloo or shared memory between CPUs), from memory of this machine, or as tensors of this very process.
+vLLM's own backends carry weights over NCCL or CUDA IPC alone, and wait without a limit. This backend takes them
+directly from learner ranks (`weights/transfer`: NCCL or CUDA IPC between accelerators, gloo or shared memory between
+CPUs), from shared memory of this machine, or as tensors of this process.
 Source: docs.vllm.ai, "Weight transfer" and "Layerwise reload".
 """
 
@@ -40,8 +40,10 @@ MEETINGS = {meeting.__name__: meeting for meeting in (BroadcastMeeting, IpcMeeti
 
 @dataclass
 class Rendezvous(WeightTransferInitInfo):
-    """Where an engine's workers meet the learner, and the number of the first of them: `transfer.IncomingWeights` in
-    plain values, which vLLM carries to any process."""
+    """Tells an engine's workers where they meet the learner, and the number of the first worker.
+
+    It holds `transfer.IncomingWeights` as plain values, which vLLM can send to any process.
+    """
 
     kind: str
     meeting: dict[str, Any]
@@ -50,8 +52,11 @@ class Rendezvous(WeightTransferInitInfo):
 
 @dataclass
 class Update(WeightTransferUpdateInfo):
-    """Some of the weights, or all of them: `weights` themselves for a worker of this process, else what is `expected`,
-    in memory that another one shares at `path`, or from the learner if there is none."""
+    """Some or all of the weights.
+
+    A worker of this process gets the tensors themselves in `weights`. Others get the names and shapes in `expected`,
+    and read the tensors from shared memory at `path`, or receive them from the learner if `path` is empty.
+    """
 
     weights: Iterable[tuple[str, Tensor]] | None = None
     expected: Expected = ()
@@ -59,10 +64,10 @@ class Update(WeightTransferUpdateInfo):
 
 
 class WeightReceiver(WeightTransferEngine[Rendezvous, Update]):
-    """One worker's end.
+    """Receives weights for one worker.
 
-    vLLM fuses and prepacks weights after loading, so they cannot be compared afterwards: the digest is taken over the
-    tensors that came, cast to the engine's dtype, at the moment they are loaded.
+    vLLM fuses and prepacks weights after loading, so that they cannot be compared afterwards. The digest is therefore
+    taken over the received tensors, cast to the engine's dtype, at the moment they are loaded.
     """
 
     init_info_cls = Rendezvous
@@ -87,13 +92,13 @@ class WeightReceiver(WeightTransferEngine[Rendezvous, Update]):
         initialize_layerwise_reload(self.model)
 
     def receive_weights(self, update_info: Update) -> None:
-        """Load weights as they come; adapters wait for those that they belong to."""
+        """Load weights as they come. Adapters are kept until `finish_weight_update`."""
         self._load(self._digested(self._tensors(update_info)))
 
     def finish_weight_update(self) -> None:
-        """Where adapters came, load the weights of the files with these added; then what has waited for all others."""
+        """Load the model's files with the adapters merged in, if adapters came; then let vLLM process the weights."""
         if self._adapters:
-            base = ((name, weight.to(self.device)) for name, weight in self._files())  # merged where it is fast
+            base = ((name, weight.to(self.device)) for name, weight in self._files())  # the device merges faster
             self._load(merged(base, self._adapters.items()))
         finalize_layerwise_reload(self.model, self.model_config)
         if self.model_config.hf_text_config.tie_word_embeddings:
@@ -103,11 +108,11 @@ class WeightReceiver(WeightTransferEngine[Rendezvous, Update]):
         self._checksum = self._digest.hexdigest()
 
     def shutdown(self) -> None:
-        """Hang up."""
+        """Leave the learner's group."""
         self._receiver = None
 
     def checksum(self) -> str:
-        """Digest of what came last (`rlanything.weights.checksum`), else of the model's files, read once more."""
+        """Digest (`rlanything.weights.checksum`) of the last weights received, else of the model's files."""
         self._checksum = self._checksum or checksum(self._files(), self._dtype())
         return self._checksum
 
@@ -162,12 +167,12 @@ class WorkerExtension:
 
 
 def rendezvous(meeting: Meeting, first_worker: int) -> dict[str, Any]:
-    """vLLM's `init_info` for it."""
+    """vLLM's `init_info` for a meeting with the learner."""
     assert isinstance(meeting, BroadcastMeeting | IpcMeeting)
     return asdict(Rendezvous(type(meeting).__name__, asdict(meeting), first_worker))
 
 
 def updates(weights: Iterable[tuple[str, Tensor]]) -> Iterator[dict[str, Any]]:
-    """vLLM's `update_info` for weights of this process, which the workers find in memory of this machine."""
+    """vLLM's `update_info` dicts for weights of this process, which workers read from shared memory."""
     for piece in packed(weights):
         yield {"expected": piece.expected, "path": piece.handle()}
