@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rlanything.engines.chat import Chat
 
 KINDS = ("vllm", "transformers")
-TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "tekken.json")  # one of them holds a tokenizer, by its library
+TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "tekken.json")  # a tokenizer has at least one of these
 
 
 def make_engine(
@@ -25,7 +25,7 @@ def make_engine(
     alone: bool = False,
     sleeps: bool = False,
 ) -> Engine:
-    """Check the model, then start an engine on it: see `start_engine`. Raises as `check_model` does too."""
+    """Check the model, then start an engine on it. Raises as `check_model` and `start_engine` do."""
     check_model(model, config)
     return start_engine(model, config, seed, log_path, encoder, alone, sleeps)
 
@@ -39,11 +39,11 @@ def start_engine(
     alone: bool = False,
     sleeps: bool = False,
 ) -> Engine:
-    """Start an engine on `model.path`, which `check_model` accepts. vLLM's log goes to `log_path`, and the stacks of
-    either kind if it hangs.
+    """Start an engine on `model.path`, which `check_model` has accepted.
 
-    `alone`: it is one of several replicas, and the only engine of this process; vLLM's then computes in one of its own.
-    `sleeps`: such a one that shares its accelerator with learners.
+    vLLM's log goes to `log_path`, and so do the stacks of an engine that hangs. `alone` says that the engine is a
+    replica and the only engine of this process; vLLM then computes in a further process. `sleeps` says that the engine
+    shares its accelerator with learners.
 
     Raises EngineError if the engine cannot start.
     """

@@ -1,11 +1,12 @@
-"""Which episodes an engine serves if its KV cache cannot hold all of them.
+"""Chooses the episodes that an engine serves if its KV cache cannot hold all of them.
 
-An episode asks again and again, each prompt an extension of the last. Where more episodes take turns than the cache
-holds, each evicts the others' keys, and every turn prefills its whole history anew. So the oldest sessions go first, as
-many as fit, and the others wait until one of these ends.
+An episode sends many requests, and each prompt extends the last. If more episodes take turns than the cache holds, each
+evicts the keys of others, and every turn prefills its whole history again. The engine therefore serves the oldest
+sessions, as many as fit, and the others wait until one of these ends.
 
-That a session ended is nowhere said: it is believed once it has paused longer than sessions do. Pauses are counted in
-the engine's steps, never in seconds, so a run repeats itself. What sessions share of their prompts counts for each.
+Nobody tells the engine that a session has ended. It assumes so after a pause that is PATIENCE times as long as the mean
+pause. Pauses are counted in the engine's steps, not in seconds, so that a run is repeatable. A prefix that several
+sessions share is counted for each of them.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ from dataclasses import dataclass
 
 from rlanything.engines.base import Completion
 
-SHARE = 0.9  # of the cache: blocks that are partly filled take the rest
-PATIENCE = 3.0  # mean pauses after which a session has ended
-SMOOTHING = 0.05  # of a new pause or response in the mean
+SHARE = 0.9  # of the cache; partly filled blocks take the rest
+PATIENCE = 3.0  # [mean pauses] after which a session is taken to have ended
+SMOOTHING = 0.05  # weight of a new pause or response in the running mean
 
 
 @dataclass(slots=True)
 class _Session:
-    tokens: float = 0.0  # of its last request, prompt and expected responses
+    tokens: float = 0.0  # of its last request: prompt and expected responses
     under_way: int = 0
     waiting: int = 0
-    last_step: int = 0  # the engine's when its last request ended
+    last_step: int = 0  # the engine's step at which its last request ended
 
 
 class Admission:
-    """Sessions by age. `capacity` is the cache's size [tokens]."""
+    """The queue of sessions, oldest first. `capacity` is the cache's size [tokens]."""
 
     def __init__(self, capacity: int) -> None:
         self._room = capacity * SHARE
@@ -71,31 +72,31 @@ class Admission:
             await future
         finally:
             session.waiting -= 1
-            if entry in self._queue:  # its caller gave up
+            if entry in self._queue:  # the caller was cancelled
                 self._queue.remove(entry)
 
     def step(self) -> None:
-        """To be called after each step of the engine."""
+        """Count a step of the engine. Call it after each one."""
         self._steps += 1
         if self._queue:
             self._wake()
 
     def clear(self) -> None:
-        """Forget all sessions, as the cache forgets them, and what was learnt of them. No request may be under way."""
+        """Forget all sessions and the means measured on them. No request may be under way."""
         self._sessions: dict[str, _Session] = {}
         self._steps = 0
         self._pause = 1.0
         self._response = 0.0
 
     def fail(self, error: Exception) -> None:
-        """Raise `error` to all who wait: the engine is dead."""
+        """Raise `error` in all waiting callers, because the engine is dead."""
         for _, future in self._queue:
             if not future.done():
                 future.set_exception(error)
         self._queue.clear()
 
     def _wake(self) -> None:
-        """Let those pass who are among the oldest that fit; all others wait."""
+        """Let the waiting requests of the oldest sessions pass, as many sessions as fit."""
         if not self._queue:
             return
         oldest = self._steps - PATIENCE * max(1.0, self._pause)
@@ -105,7 +106,7 @@ class Admission:
         idle = not any(s.under_way for s in self._sessions.values())
         total, served = 0.0, set[int]()
         for session in self._sessions.values():
-            if idle and not session.waiting:  # no step would come that ends its pause
+            if idle and not session.waiting:  # with the engine idle, no step would ever end its pause
                 continue
             total += session.tokens
             if total > self._room and served:

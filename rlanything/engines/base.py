@@ -17,22 +17,26 @@ if TYPE_CHECKING:
     import torch
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SamplingParams:
-    """How to sample one request. Temperature 0 is greedy. `seed` makes a request repeatable by itself. Requests of one
-    `session` share a prefix: an engine with replicas keeps them together."""
+    """How to sample one request."""
 
     temperature: float = 1.0
+    """0 is greedy."""
     max_tokens: int = 64
     top_p: float = 1.0
     top_k: int = 0
+    """0 keeps all tokens."""
     stop_token_ids: tuple[int, ...] = ()
+    """Stop tokens besides the model's own."""
     seed: int | None = None
+    """Makes the request repeatable by itself."""
     session: str = ""
+    """Requests of one session share a prefix. An engine with replicas sends them to the same replica."""
 
 
 def request_seed(*parts: object) -> int:
-    """A seed that depends on what a request is for, not on when it is made: a resumed run samples the same."""
+    """A seed made of the request's purpose, not of its time, so that a resumed run samples the same."""
     digest = hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=7).digest()
     return int.from_bytes(digest, "big")
 
@@ -53,16 +57,18 @@ class Completion:
 
 @dataclass
 class EngineStats:
-    """Counters since the engine started. `busy_s` is the time spent inside model steps (by vLLM's
-    AsyncLLM: with requests under way), `own_memory_gb` the peak
-    memory of the processes that the engine has to itself [GiB]; 0 if it lives in its caller's."""
+    """Counters since the engine started."""
 
     prompt_tokens: int = 0
     cached_prompt_tokens: int = 0
+    """Prompt tokens that were not computed, because the cache held them."""
     generated_tokens: int = 0
     steps: int = 0
+    """Forward passes of the model."""
     busy_s: float = 0.0
+    """Seconds inside model steps; for vLLM's AsyncLLM, seconds with unanswered requests."""
     own_memory_gb: float = 0.0
+    """Peak memory [GiB] of the engine's own processes; 0 if it runs in its caller's."""
 
 
 def peak_memory_gb() -> float:
@@ -71,24 +77,26 @@ def peak_memory_gb() -> float:
 
 
 class EngineError(ClearError, RuntimeError):
-    """The engine could not do what it was asked: the message says which request and what to do."""
+    """The engine cannot serve a request or start. The message says which, and what to do."""
 
 
 class EngineDead(EngineError):
-    """The engine broke in the middle of its work and serves nobody any more; a new one may."""
+    """The engine broke and serves no further request. A new one may be started."""
 
 
 class PromptTooLong(EngineError):
-    """A prompt leaves not one token of the engine's context to its response; the caller ends the episode as
-    truncated."""
+    """A prompt leaves no token of the engine's context for the response. The caller ends the episode as truncated."""
 
 
 class Engine(Protocol):
-    """What rollout, judge and rewrite need. All coroutines run on one asyncio loop."""
+    """An engine as its users see it. All coroutines run on one asyncio loop."""
 
     max_model_len: int
+    """Tokens of a prompt and its response together."""
     version: int
-    dtype: torch.dtype  # of its weights
+    """Number of the last weights loaded; 0 for those of the model's files."""
+    dtype: torch.dtype
+    """Of the weights."""
 
     async def generate(
         self, prompt_ids: list[int], sampling: SamplingParams, n: int = 1, images: tuple[str, ...] = ()
@@ -105,8 +113,7 @@ class Engine(Protocol):
         ...
 
     def clear_caches(self) -> None:
-        """Forget everything but the weights, so that what comes is served as by an engine that was just started. No
-        request may be under way."""
+        """Forget everything but the weights, as if the engine had just started. No request may be under way."""
         ...
 
     def checksum(self) -> str:
@@ -118,7 +125,7 @@ class Engine(Protocol):
         ...
 
     def wake(self, cache: bool = True) -> None:
-        """Take it back before the next request; with `cache` false only what new weights need."""
+        """Undo `sleep` before the next request. If `cache` is false, take back only what loading weights needs."""
         ...
 
     def stats(self) -> EngineStats:

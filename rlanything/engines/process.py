@@ -1,8 +1,8 @@
 """An engine in a process of its own, so that judging has one core while acting has another.
 
 Requests that are made within a few turns of the event loop travel as one message, and the process finishes a message
-before it reads the next: what is batched together depends on the order of events alone, never on timing, so a run with
-such an engine repeats itself as one without.
+before it reads the next. Batches therefore depend on the order of events alone, never on timing, and a run with such an
+engine is repeatable.
 """
 
 from __future__ import annotations
@@ -30,23 +30,25 @@ from rlanything.weights.precision import torch_dtype
 if TYPE_CHECKING:
     import torch
 
-Encoder = Callable[[ModelConfig], Callable[[Any], list[int]]]  # started over there: what it is given to token ids
-LINGER = 8  # turns of the event loop that a message waits for company: few large batches are served faster
-CLOSE_S = 5.0  # for the process to end by itself once its pipe is closed
+Encoder = Callable[
+    [ModelConfig], Callable[[Any], list[int]]
+]  # called in the engine's process; the function it returns makes token ids
+LINGER = 8  # turns of the event loop that a message waits for more requests: large batches are faster
+CLOSE_S = 5.0  # grace for the process to end once its pipe is closed; then it is killed
 
 
 @dataclass(frozen=True)
 class _Unencoded:
-    """A conversation on its way to the process's encoder."""
+    """A conversation that the engine's process is to encode."""
 
     conversation: Any
 
 
 class ProcessEngine:
-    """Implements `engines.base.Engine` by the engine that `config` describes, run elsewhere on one CPU thread.
+    """Implements `engines.base.Engine` by running the engine that `config` describes in a process with one CPU thread.
 
-    The process loads its model while the caller goes on; the first call waits for it. It ends with its parent.
-    `encoder`, a function of a module, lets the process make prompts of conversations (see `ask`).
+    The process loads its model while the caller goes on, and the first call waits for it. It ends with its parent.
+    `encoder`, which must be a module's function, lets the process make prompts of conversations (see `ask`).
     """
 
     def __init__(
@@ -65,10 +67,10 @@ class ProcessEngine:
         arguments = (theirs, model, config.model_copy(update={"own_process": False}), seed, log_path, encoder)
         self._process = context.Process(target=_serve, args=arguments, daemon=True)
         self._process.start()
-        atexit.register(self.close)  # before Python would wait for it: it ends when its pipe is closed
+        atexit.register(self.close)  # runs before Python joins the process, which ends only if its pipe is closed
         theirs.close()
         self._starting = True
-        # Messages leave by a thread: a full pipe must stop neither the episodes nor the replies.
+        # A thread sends, so that a full pipe stops neither the episodes nor the replies.
         self._outbox: queue.SimpleQueue[tuple[str, tuple[Any, ...]] | None] = queue.SimpleQueue()
         threading.Thread(target=_send_all, args=(self._pipe, self._outbox), daemon=True).start()
 
@@ -79,7 +81,7 @@ class ProcessEngine:
         return (await self._request(prompt_ids, sampling, n, images))[1]
 
     async def ask(self, conversation: Any, sampling: SamplingParams, n: int = 1) -> tuple[list[int], list[Completion]]:
-        """As `generate`, with a prompt that `encoder` makes of the conversation over there; returns its ids too."""
+        """As `generate`, with a prompt that the process makes of the conversation. Returns the prompt's ids too."""
         return await self._request(_Unencoded(conversation), sampling, n, ())
 
     async def _request(
@@ -124,7 +126,7 @@ class ProcessEngine:
         return stats
 
     def close(self) -> None:
-        """End the process, and fail what is under way."""
+        """End the process, and fail unanswered requests."""
         atexit.unregister(self.close)
         self._fail(EngineError("the engine was closed"))
         self._outbox.put(None)
@@ -146,7 +148,7 @@ class ProcessEngine:
                 raise
 
     def _call(self, method: str, *args: Any) -> Any:
-        """Call a method over there and wait for what it returns; what it raises is raised here."""
+        """Call the engine's method in the process. Returns or raises what it does."""
         self._finish_start()
         if method != "stats" and any(not f.done() for f in self._futures.values()):
             raise EngineError(f"{method}: {len(self._futures)} requests are under way; wait for them first")
@@ -156,7 +158,7 @@ class ProcessEngine:
     def _returned(self) -> Any:
         while True:
             kind, value = self._receive()
-            if kind == "generated":  # requests that their callers gave up
+            if kind == "generated":  # answers to requests whose callers were cancelled
                 self._resolve(value)
             elif isinstance(value, Exception):
                 raise value
@@ -171,7 +173,7 @@ class ProcessEngine:
         self._unsent = []
 
     def _read(self, loop: asyncio.AbstractEventLoop) -> None:
-        with contextlib.suppress(EngineError):  # the futures carry it
+        with contextlib.suppress(EngineError):  # the futures hold the error
             self._resolve(self._receive()[1])
         if not self._futures:
             loop.remove_reader(self._pipe.fileno())
@@ -210,18 +212,18 @@ def _send_all(pipe: Connection, outbox: queue.SimpleQueue[tuple[str, tuple[Any, 
     while (message := outbox.get()) is not None:
         try:
             pipe.send(message)
-        except OSError:  # the process ended: whoever waits for a reply learns it from the pipe's other direction
+        except OSError:  # the process ended; receivers learn it from the pipe's other direction
             return
 
 
 def _serve(
     pipe: Connection, model: ModelConfig, config: EngineConfig, seed: int, log_path: Path, encoder: Encoder | None
 ) -> None:
-    """The process: start the engine, then answer one message after the other until the pipe is closed.
+    """The process's main function: start the engine, then answer messages one by one until the pipe is closed.
 
-    What it would write to the terminal goes to `log_path`; whatever the engine raises is raised in the parent.
+    Its stdout and stderr go to `log_path`. An exception of the engine is raised in the parent.
     """
-    for number in (signal.SIGINT, signal.SIGTERM):  # which reach the whole group: the parent decides
+    for number in (signal.SIGINT, signal.SIGTERM):  # they reach the whole process group; the parent decides
         signal.signal(number, signal.SIG_IGN)
     log_path.parent.mkdir(parents=True, exist_ok=True)
     with open(log_path, "a") as log:
@@ -232,7 +234,7 @@ def _serve(
 
     from rlanything.engines import start_engine
 
-    tqdm.set_lock(threading.RLock())  # its default lock is a named semaphore here, left in /dev/shm by a kill
+    tqdm.set_lock(threading.RLock())  # its default lock is a named semaphore, which a kill leaves in /dev/shm
     torch.set_num_threads(1)
     try:
         engine = start_engine(model, config, seed, log_path)  # the parent has checked the model

@@ -1,6 +1,6 @@
-"""Turns a synchronous engine's steps into coroutines: one task steps the engine while requests are under way.
+"""Steps a synchronous engine from an asyncio task while it has unanswered requests.
 
-No threads: callers and the engine share one asyncio loop and take turns, so a run is deterministic.
+Callers and the engine take turns on one asyncio loop, without threads, so that a run is deterministic.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from rlanything.processes.watchdog import Watchdog
 
 
 class Pump:
-    """Calls `step` until it returns False; the loop runs between two steps so that episodes advance.
+    """Calls `step` until it returns False. Between two steps the loop runs, so that episodes advance.
 
-    An exception in a step is handed to `fail`, which must fail every request under way; a step that does not return
-    ends the process (see Watchdog).
+    If a step raises, the exception is handed to `fail`, which must fail all unanswered requests. If a step does not
+    return, the watchdog ends the process.
     """
 
     def __init__(self, step: Callable[[], bool], fail: Callable[[Exception], None], watchdog: Watchdog) -> None:

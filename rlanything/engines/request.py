@@ -1,4 +1,4 @@
-"""What every engine makes of a request before it takes it, so that all refuse alike and stop alike."""
+"""Checks and limits that all engines apply to a request, so that they refuse and stop alike."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def response_limit(
 
 
 def token_ids(value: int | list[int] | None) -> set[int]:
-    """Of a model configuration's `eos_token_id`, which may be one, several or none."""
+    """The set of a model configuration's `eos_token_id`, which may be one id, a list or None."""
     return set() if value is None else {value} if isinstance(value, int) else set(value)
 
 

@@ -121,7 +121,7 @@ def ask(engine, num: int) -> list[list[int]]:
     """What sessions of their own get at the same time, each of a seed of its own."""
 
     async def all_at_once():
-        params = [SamplingParams(1.0, 24, seed=i, session=str(i)) for i in range(num)]
+        params = [SamplingParams(max_tokens=24, seed=i, session=str(i)) for i in range(num)]
         return await asyncio.gather(*(engine.generate([3, 4, 5 + i], p) for i, p in enumerate(params)))
 
     return [completions[0].token_ids for completions in asyncio.run(all_at_once())]
