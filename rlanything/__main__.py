@@ -67,10 +67,8 @@ def _run(name: str, words: list[str], domain: str) -> None:
 
 def _train(words: list[str], domain: str) -> None:
     from rlanything.config.load import load_config
-    from rlanything.domains.registry import resolve_options
 
     config = load_config(words, domain)
-    resolve_options(config.dataset)
     from rlanything.train import train
 
     train(config)
@@ -78,10 +76,8 @@ def _train(words: list[str], domain: str) -> None:
 
 def _evaluate(words: list[str], domain: str) -> None:
     from rlanything.config.load import load_config
-    from rlanything.domains.registry import resolve_options
 
     config = load_config(words, domain, learns=False)
-    resolve_options(config.dataset)
     from rlanything.evaluation.benchmark import benchmark
 
     benchmark(config)
@@ -89,10 +85,8 @@ def _evaluate(words: list[str], domain: str) -> None:
 
 def _warm_start(words: list[str]) -> None:
     from rlanything.config.load import load_sft
-    from rlanything.domains.registry import resolve_options
 
     config = load_sft(words)
-    resolve_options(config.dataset)
     from rlanything.runs.progress import Progress
     from rlanything.sft import warm_start
 

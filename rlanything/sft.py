@@ -28,7 +28,7 @@ from rlanything.config.schema import Config, ExperimentConfig, RolloutConfig
 from rlanything.config.sft import SftConfig
 from rlanything.domains.base import Domain
 from rlanything.domains.parts import Conversation, RejectedTask, StepJudging, TestJudging
-from rlanything.domains.registry import make_domain
+from rlanything.domains.registry import make_domain, resolve_options
 from rlanything.engines.base import request_seed
 from rlanything.engines.chat import Chat
 from rlanything.engines.chat_model import start_chat_model
@@ -262,6 +262,7 @@ _MEASURES = {"policy": "success", "reward": "agreement with the truth", "rewrite
 
 def warm_start(config: SftConfig, progress: Progress) -> None:
     """Train and export, unless `output` was made from the same inputs."""
+    resolve_options(config.dataset)  # the digest holds them
     domain = make_domain(loop_config(config))
     output = Path(config.output)
     key, note = digest(config, domain), output / "sft.json"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 
 from rlanything.config.schema import Config
+from rlanything.domains.registry import resolve_options
 from rlanything.loop import Loop
 from rlanything.plan.plan import make_plan
 from rlanything.plan.show import print_plan
@@ -16,6 +17,7 @@ from rlanything.runs.report import before_after
 
 def train(config: Config) -> None:
     """Run the closed loop, or with `dry_run=true` only print what it would do."""
+    resolve_options(config.dataset)  # a resumed run compares them, however it was begun
     progress, plan = Progress(), make_plan(config, learns=True)
     if config.dry_run:
         print_plan(plan, progress)

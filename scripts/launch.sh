@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Submit this same line to every node of a job: scripts/launch.sh alfworld_rl.py config=... [key=value ...]
+# Submit this same line to every node of a job: scripts/launch.sh train|eval|SCRIPT.py config=... [key=value ...]
 # Which node is the head comes from MLP_ROLE_INDEX / MLP_WORKER_0_HOST / MLP_WORKER_0_PORT, SLURM, or torchrun's variables.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# A job of several nodes on this machine alone: scripts/simulate_nodes.sh NUMBER alfworld_rl.py config=... [key=value ...]
+# A job of several nodes on this machine alone: scripts/simulate_nodes.sh NUMBER train|eval|SCRIPT.py config=... [key=value ...]
 # Starts scripts/launch.sh as every node, as a scheduler would; PORT (7700) and the next two must be free. Ends with the job's exit status.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-usage="usage: scripts/simulate_nodes.sh NUMBER SCRIPT.py config=FILE.yaml [key=value ...]"
+usage="usage: scripts/simulate_nodes.sh NUMBER train|eval|SCRIPT.py config=FILE.yaml [key=value ...]"
 [[ ${1:-} =~ ^(-h|--help)$ ]] && echo "$usage" && exit 0
-[[ ${1:-} =~ ^[1-9][0-9]*$ && ${2:-} == *.py ]] || { echo "$usage" >&2; exit 1; }
+[[ ${1:-} =~ ^[1-9][0-9]*$ && ${2:-} =~ ^(train|eval|.*\.py)$ ]] || { echo "$usage" >&2; exit 1; }
 num=$1
 shift
 export MLP_WORKER_NUM=$num MLP_WORKER_0_HOST=127.0.0.1 MLP_WORKER_0_PORT=${PORT:-7700}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rlanything.config.load import to_yaml
 from rlanything.config.schema import Config
-from rlanything.domains.registry import make_domain
+from rlanything.domains.registry import make_domain, resolve_options
 from rlanything.errors import ConfigError, RunError
 from rlanything.evaluation.figures import summarise
 from rlanything.evaluation.play import evaluation_tasks, play
@@ -37,6 +37,7 @@ def benchmark(config: Config) -> None:
     progress = Progress()
     if not config.evaluation.splits:
         raise ConfigError("evaluation.splits is empty: there is nothing to measure; name splits of the data set")
+    resolve_options(config.dataset)  # a call that goes on compares them, however it was begun
     plan = make_plan(config, learns=False)
     if config.dry_run:
         _print_plan(plan, progress)

@@ -1,7 +1,8 @@
-"""Runs one script on all nodes of a job: `python -m rlanything.launch alfworld_rl.py config=... [key=value ...]`.
+"""Runs one command on all nodes of a job: `python -m rlanything.launch train config=... [key=value ...]`.
 
-Submit the same command to every node. Node 0 starts Ray's head and the script; the other nodes join Ray and wait. When
-the script ends, all nodes end with its exit status. Neither ssh nor shell start-up files are used.
+Submit the same line to every node. Node 0 starts Ray's head and the script (`rlanything train`, `rlanything eval` or a
+Python file); the other nodes join Ray and wait. When the script ends, all nodes end with its exit status. Neither ssh
+nor shell start-up files are used.
 
 Every node connects to node 0 (port + 1), which sends Ray's token to nodes that know the job's command and id, and later
 the exit status. A node that loses this connection ends. If node 0 loses one, it stops the script, because nobody else
@@ -37,7 +38,7 @@ from rlanything.processes.versions import check_versions, installed
 CLOSE_S = 15.0  # for Ray to end after SIGTERM
 STOP_S = 60.0  # for the script to end after SIGTERM
 POLL_S = 1.0
-USAGE = "usage: scripts/launch.sh SCRIPT.py config=FILE.yaml [key=value ...], on every node of a job"
+USAGE = "usage: scripts/launch.sh train|eval|SCRIPT.py config=FILE.yaml [key=value ...], on every node of a job"
 LOST = 1  # exit status of a node if node 0, another node or its own Ray is gone
 end_with_launcher = partial(die_with_parent, signal.SIGTERM)  # runs in a child, so that a killed launcher leaves none
 
@@ -200,14 +201,22 @@ def first_host(nodes: str) -> str:
     return listing.stdout.split()[0]
 
 
+def script_of(words: list[str]) -> list[str]:
+    """Python's arguments for the words after the launcher's name. Raises LaunchError if they name nothing to run."""
+    if words and words[0] in ("train", "eval"):
+        return ["-m", "rlanything", *words]
+    if not words or not words[0].endswith(".py"):
+        raise LaunchError(USAGE)
+    return words
+
+
 def main() -> None:
     """Take this node's part in the job."""
-    command = sys.argv[1:]
-    if command and command[0] in ("-h", "--help"):
+    words = sys.argv[1:]
+    if words and words[0] in ("-h", "--help"):
         print(f"{USAGE}\n\n{__doc__}")
         return
-    if not command or not command[0].endswith(".py"):
-        raise LaunchError(USAGE)
+    command = script_of(words)
     me = membership(os.environ, first_host)
     log = Path("logs") / f"ray_node_{me.rank}.log"
     sys.exit(run_head(me, command, log) if me.rank == 0 else run_worker(me, command, log))

@@ -73,7 +73,7 @@ def engine_config(config: LearnerConfig) -> dict[str, Any]:
 def partitioned(config: LearnerConfig) -> Iterator[None]:
     """Under ZeRO-3, partition models over the ranks while transformers loads them inside the block.
 
-    Only rank 0 reads the files, and no rank ever holds a whole model. Other stages load as usual.
+    Each tensor is partitioned as it is loaded. Other stages load as usual.
     """
     if config.zero_stage != 3:
         yield
