@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from dataclasses import replace
 
 import pytest
 from replay import assert_trained_as_one_process
@@ -183,7 +184,7 @@ def test_a_game_that_cannot_be_won_is_named(world, tmp_path, run_broken):
     [game] = generate_games("train", 1, seed=5)
     data = game.data | {"pddl_problem": game.data["pddl_problem"].replace("(pickupable ", "(moveable ")}
     shutil.copytree(world.games, tmp_path / "games")
-    write_packed(tmp_path / "games/train.jsonl.xz", [type(game)(game.path, data, game.traj, game.annotations)])
+    write_packed(tmp_path / "games/train.jsonl.xz", [replace(game, data=data)])
     config = small_config(tmp_path / "games", world.model, tmp_path, "run")
     assert_clear(run_broken(config), game.path, "cannot be won", "remove it")
 

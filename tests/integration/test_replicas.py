@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from transformers import AutoTokenizer
 from rlanything.cluster.cluster import Cluster
 from rlanything.config.schema import Config
 from rlanything.engines.base import EngineError, SamplingParams
+from rlanything.plan.plan import make_plan
 from rlanything.runs.folder import RunFolder
 from rlanything.types import Sample
 
@@ -50,7 +52,8 @@ def cluster(world, tmp_path, request, monkeypatch, straight):
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     folder = RunFolder(config)
     Path(folder.logs).mkdir(parents=True)
-    cluster = Cluster(config, folder, ["policy"])
+    plan = replace(make_plan(config, learns=True), roles=("policy",), learners=("policy",))
+    cluster = Cluster(plan, folder, data=None)
     yield cluster
     cluster.close()
     for number, handler in handlers.items():
