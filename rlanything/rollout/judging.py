@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from typing import Any
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 from rlanything.algorithm.consistency import passes_correct
 from rlanything.config.schema import RewardConfig
@@ -12,6 +13,8 @@ from rlanything.domains.parts import StepJudging, TestJudging
 from rlanything.engines.base import PromptTooLong, request_seed
 from rlanything.engines.chat_model import ChatModel, Reply
 from rlanything.types import Ending, Group, Judgement, Prompt, Status, Task, Trajectory, Turn
+
+T = TypeVar("T")
 
 
 class Judge:
@@ -54,7 +57,7 @@ class StepJudge(Judge):
 
     def on_turn(self, task: Task, trajectory: Trajectory, i: int) -> None:
         """Start the judgements of turn i."""
-        started = asyncio.get_running_loop().create_task(self._judge(task, trajectory, i))
+        started = _begin(self._judge(task, trajectory, i))
         self._pending[task.id].append((trajectory, started))
 
     async def finish(self, group: Group) -> None:
@@ -103,7 +106,7 @@ class TestJudge(Judge):
 
     def start(self, task: Task) -> None:
         """Begin to write the tests."""
-        self._writing[task.id] = asyncio.get_running_loop().create_task(self._write(task))
+        self._writing[task.id] = _begin(self._write(task))
 
     async def finish(self, group: Group) -> None:
         """Try every test on every program, and decide which tests count."""
@@ -152,6 +155,13 @@ def _judgement(prompt: Prompt, reply: Reply, parse_error: str) -> Judgement:
     return Judgement(
         prompt=prompt, response_ids=reply.ids, logprobs=reply.logprobs, text=reply.text, parse_error=parse_error
     )
+
+
+def _begin(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Start a task. `_all` raises the first fault of all tasks; asyncio would print each other one when it is freed."""
+    task = asyncio.get_running_loop().create_task(work)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return task
 
 
 async def _all(tasks: Any) -> None:
