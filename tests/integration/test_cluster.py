@@ -1,6 +1,7 @@
 """The same loop on three Ray nodes: replicas, learner ranks, environment hosts, and what happens when one dies."""
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -15,9 +16,9 @@ from launches import title
 from replay import assert_trained_as_one_process
 from runs_helpers import command, small_config, spread_config
 
-from rlanything.config.schema import Config
+from rlanything.config.schema import Config, DatasetConfig
 from rlanything.runs.metrics import read_jsonl
-from rlanything.runs.store import read_groups
+from rlanything.runs.store import read_groups, read_rows
 
 pytestmark = pytest.mark.integration
 
@@ -59,6 +60,21 @@ def test_two_steps_on_three_nodes_train_what_one_process_would(world, three_node
     assert [r["step"] for r in records] == [1, 2]
     assert all(r["policy/logprob_abs_diff"] < 1e-3 and r["reward/logprob_abs_diff"] < 1e-3 for r in records)
     assert_trained_as_one_process(config, tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_a_domain_of_ones_own_lies_in_the_working_folder_and_trains_on_three_nodes(world, three_nodes, tmp_path):
+    shutil.copy(Path(__file__).parents[2] / "examples/sums.py", tmp_path / "my_sums.py")
+    config = spread_config(world.games, world.model, tmp_path, "run")
+    config.dataset = DatasetConfig(domain="my_sums:Sums", options={"top": 20})
+    config.evaluation.splits = ["eval"]
+    python, _, *words = command(config, tmp_path)
+    line, env = [python, "-m", "rlanything", "train", *words], os.environ | {"RAY_ADDRESS": three_nodes}
+    result = subprocess.run(line, capture_output=True, text=True, timeout=500, check=False, env=env, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    rows = read_rows(tmp_path / "run/rollouts/step_000002.parquet")
+    assert all(row["turns"][0]["prompt"]["ids"] and row["judgements"] for row in rows)
+    assert all("+" in row["description"] for row in rows)
 
 
 def ahead_config(world, output: Path, name: str) -> Config:
