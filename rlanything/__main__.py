@@ -67,8 +67,10 @@ def _run(name: str, words: list[str], domain: str) -> None:
 
 def _train(words: list[str], domain: str) -> None:
     from rlanything.config.load import load_config
+    from rlanything.domains.registry import resolve_options
 
     config = load_config(words, domain)
+    resolve_options(config.dataset)  # refuses bad options before torch is imported
     from rlanything.train import train
 
     train(config)
@@ -76,8 +78,10 @@ def _train(words: list[str], domain: str) -> None:
 
 def _evaluate(words: list[str], domain: str) -> None:
     from rlanything.config.load import load_config
+    from rlanything.domains.registry import resolve_options
 
     config = load_config(words, domain, learns=False)
+    resolve_options(config.dataset)  # refuses bad options before torch is imported
     from rlanything.evaluation.benchmark import benchmark
 
     benchmark(config)
@@ -85,8 +89,10 @@ def _evaluate(words: list[str], domain: str) -> None:
 
 def _warm_start(words: list[str]) -> None:
     from rlanything.config.load import load_sft
+    from rlanything.domains.registry import resolve_options
 
     config = load_sft(words)
+    resolve_options(config.dataset)  # refuses bad options before torch is imported
     from rlanything.runs.progress import Progress
     from rlanything.sft import warm_start
 
