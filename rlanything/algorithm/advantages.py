@@ -60,7 +60,7 @@ def integrated_feedback(reward: float, signal: float | None, config: AlgorithmCo
 
 
 def within(accuracy: float, band: Sequence[float]) -> bool:
-    """Whether a group of this accuracy trains (the bounds included; nan is outside)."""
+    """Return whether a group of this accuracy trains. The bounds train; nan does not."""
     return band[0] <= accuracy <= band[1]
 
 
@@ -233,8 +233,8 @@ def discounted(values: Sequence[float], discount: float) -> list[float]:
 
 
 def turn_rewards(t: Trajectory, config: AlgorithmConfig) -> list[float]:
-    """What each turn earns by itself: lambda times its step signal (0 without one); the last turn also w_o times the
-    episode's reward."""
+    """Return each turn's own reward: lambda times its step signal (0 without one). The last turn also gets w_o times
+    the episode's reward."""
     rewards = [config.step_weight * (turn.signal or 0.0) for turn in t.turns]
     if rewards:
         rewards[-1] += config.outcome_weight * (t.reward or 0.0)

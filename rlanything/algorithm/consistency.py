@@ -53,14 +53,14 @@ def _assign(group: Group, config: RewardConfig) -> None:
 
 
 def _can_tell(judgement: Judgement, success: dict[int, bool]) -> bool:
-    """Whether anything is known of a shared judgement: some program is correct, and the test was tried on one (or is
-    no test at all)."""
+    """Return whether a shared judgement can be rewarded: some program is correct, and the test was tried on one
+    or is no test at all."""
     right = [s for (episode, _), s in judgement.scores.items() if success.get(episode)]
     return bool(right) and (bool(judgement.parse_error) or any(s is not None for s in right))
 
 
 def passes_correct(group: Group, judgement: Judgement) -> bool | None:
-    """Whether a unit test is passed by every correct program of the task; None if it was tried on none of them."""
+    """Return whether every correct program of the task passes a unit test; None if it was tried on none of them."""
     success = {t.index: t.success for t in group.valid}
     right = [s for (episode, _), s in judgement.scores.items() if success.get(episode) and s is not None]
     return all(s > 0 for s in right) if right else None

@@ -83,8 +83,8 @@ def _check_figures(groups: Sequence[Group]) -> dict[str, float]:
 
 
 def _test_figures(groups: Sequence[Group]) -> dict[str, float]:
-    """Of the unit tests of tasks that have a correct program: the share that every correct program passes, the share
-    that also fails every wrong program, the share that is no test, and the share that the sandbox could not try."""
+    """Return four shares of the unit tests of tasks that have a correct program: those that every correct program
+    passes, those that also fail every wrong program, those that are no test, those that the sandbox could not try."""
     tested = [g for g in groups if g.shared]
     if not tested:
         return {}

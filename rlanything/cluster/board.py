@@ -33,7 +33,7 @@ class Board:
         self._sleeps[role] = sleeps
 
     def sleeps(self, role: str) -> bool:
-        """Whether a role's engines have given their memory to the learners."""
+        """Return whether a role's engines have given their memory to the learners."""
         return self._sleeps.get(role, False)
 
     def count(self, fault: str) -> None:
@@ -51,7 +51,7 @@ def board() -> Any:
 
 
 def was_restarted(fault: str) -> bool:
-    """Whether Ray restarted the calling actor; if so, count a `fault`. Call it once, in the actor's `__init__`."""
+    """Return whether Ray restarted the calling actor, and count a `fault` if so. Call it once, in its `__init__`."""
     restarted: bool = ray.get_runtime_context().was_current_actor_reconstructed
     if restarted:
         ray.get(board().count.remote(fault))

@@ -137,7 +137,7 @@ class ReplicatedEngine:
         self.version = version
 
     def _meet(self, weights: RemoteWeights) -> Meeting | None:
-        """Where these replicas meet the learners; a new place if a replica was restarted since the last meeting."""
+        """Return the place where these replicas meet the learners: a new one if a replica was restarted since."""
         processes = self._call_all("process_id")
         if not all(processes):  # a replica died asleep, and waits for its memory
             return None
@@ -213,7 +213,7 @@ def start_replicas(
     cluster: ClusterConfig,
     sleeps: bool,
 ) -> ReplicatedEngine:
-    """Start one replica per slot, each with its own log, and wait until all have loaded. `sleeps`: see `make_engine`.
+    """Start one replica per slot, each with its own log, and wait until all have loaded. `sleeps`: see `start_engine`.
 
     Raises EngineError if one cannot start.
     """

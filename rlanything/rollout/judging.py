@@ -110,10 +110,8 @@ class TestJudge(Judge):
 
     async def finish(self, group: Group) -> None:
         """Try every test on every program, and decide which tests count."""
-        writing = self._writing.pop(group.task.id)
-        await _all([writing])
         try:
-            tests = writing.result()
+            tests = await self._writing.pop(group.task.id)
         except PromptTooLong:  # the task does not fit the reward model's context: there are no tests
             return
         turns = [((t.index, i), turn) for t in group.valid for i, turn in enumerate(t.turns)]
@@ -158,7 +156,7 @@ def _judgement(prompt: Prompt, reply: Reply, parse_error: str) -> Judgement:
 
 
 def _begin(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """Start a task. `_all` raises the first fault of all tasks; asyncio would print each other one when it is freed."""
+    """Start a task. `finish` raises the first fault; without the callback asyncio would print every other one."""
     task = asyncio.get_running_loop().create_task(work)
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
     return task
