@@ -1,4 +1,8 @@
-"""What is read out of the answers of models, whatever the domain. Pure."""
+"""Reads what models give as their answer, whatever the domain. Pure.
+
+Prompts ask for one form; the readers take what instruct models make of it: LaTeX around a value, a number before it, a
+period after it, other letters' case.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +11,76 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-_BOXED = re.compile(r"\\boxed\{([^{}]*)\}")
-_SCORES = {"1": 1, "+1": 1, "-1": -1}
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
+_LATEX_TEXT = re.compile(r"\\(?:text\w*|math\w*|mbox|emph|operatorname|boxed|fbox)\s*\{([^{}]*)\}")
+_LATEX_SPACE = re.compile(r"\\[ ,;:!]|\\q?quad\b|~")
+_LATEX_ESCAPE = re.compile(r"\\([_#%&$])")
+_QUOTES = "`'\"*$“”‘’ "
+_SCORE = re.compile(r"([+-]?)1(?:\.0*)?(?![\d./])\D*")
+_NUMBERED = re.compile(
+    r"(?:(?:command|action|option|number|no\.?)\s*)?[#(\[]?(\d{1,6})[)\]]?\s*(?:[.:)-]\s*(?!\d)(.*))?"
+)
 
 
 def boxed(text: str) -> list[str]:
-    """The contents of every \\boxed{...}, white space joined."""
-    return [" ".join(found.split()) for found in _BOXED.findall(text)]
+    """The contents of every \\boxed{...} that is closed, without LaTeX commands for text, white space joined."""
+    opened, found = [], []
+    starts = {match.end() - 1: match.start() for match in _BOX.finditer(text)}
+    for i, character in enumerate(text):
+        if i and text[i - 1] == "\\" and character in "{}":
+            continue
+        if character == "{":
+            opened.append(i)
+        elif character == "}" and opened and (start := opened.pop()) in starts:
+            found.append((starts[start], text[start + 1 : i]))
+    outermost: list[str] = []
+    end = 0
+    for start, content in sorted(found):
+        if start >= end:
+            outermost.append(_without_latex(content))
+            end = start + len(content)
+    return outermost
+
+
+def _without_latex(text: str) -> str:
+    plain = _LATEX_SPACE.sub(" ", text)
+    while (shorter := _LATEX_TEXT.sub(r"\1", plain)) != plain:
+        plain = shorter
+    return " ".join(_LATEX_ESCAPE.sub(r"\1", plain).split())
 
 
 def parse_score(text: str) -> tuple[int | None, str]:
-    """The score of a judgement: exactly one boxed value, which must be 1 or -1. (score, "") or (None, why not)."""
+    """The score of a judgement: the last boxed value, which must be 1 or -1. (score, "") or (None, why not)."""
     found = boxed(text)
-    if len(found) != 1:
-        return None, f"{len(found)} boxed scores, expected one"
-    score = _SCORES.get(found[0])
-    return (score, "") if score is not None else (None, f"boxed {found[0]!r}, expected 1 or -1")
+    if not found:
+        return None, "no boxed score, expected \\boxed{1} or \\boxed{-1}"
+    value = found[-1].strip(_QUOTES).replace("\N{MINUS SIGN}", "-").replace("\N{EN DASH}", "-").replace("- ", "-")
+    score = _SCORE.fullmatch(value)
+    if score is None:
+        return None, f"boxed {found[-1]!r}, expected 1 or -1"
+    return (-1 if score[1] == "-" else 1), ""
+
+
+def choose(answer: str, options: Sequence[str], numbered: bool) -> str | None:
+    """The option that an answer means: its text, or its number from 1 on if the model sees the options numbered.
+
+    Letters' case, quotation marks and a period at the end do not matter. Returns None if the answer means no option.
+    """
+    by_text = {canonical(option): option for option in options}
+    plain = canonical(answer)
+    if plain in by_text:
+        return by_text[plain]
+    number = _NUMBERED.fullmatch(plain) if numbered else None
+    if number is None:
+        return None
+    if number[2] and canonical(number[2]) in by_text:
+        return by_text[canonical(number[2])]
+    return options[int(number[1]) - 1] if 1 <= int(number[1]) <= len(options) else None
+
+
+def canonical(answer: str) -> str:
+    """An answer in lower case, white space joined, without the quotation marks and the period around it."""
+    return " ".join(answer.lower().split()).strip(_QUOTES).rstrip(".;,!").strip(_QUOTES)
 
 
 def last_object(text: str, keys: Sequence[str]) -> dict[str, Any] | None:

@@ -1,0 +1,87 @@
+"""What instruct models make of the forms that prompts ask for is read as they mean it."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from rlanything.domains.answers import boxed, canonical, choose, parse_score
+
+COMMANDS = ("look", "go to bed 1", "take mug 1 from desk 1", "go to desk 1")
+
+
+@pytest.mark.parametrize(
+    ("text", "contents"),
+    [
+        (r"\boxed{look}", ["look"]),
+        (r"$\boxed{ go  to bed 1 }$", ["go to bed 1"]),
+        (r"\boxed{\text{4}}", ["4"]),
+        (r"\boxed{\textbf{go to \mathrm{desk}~1}}", ["go to desk 1"]),
+        (r"\boxed {go\ to\ bed\ 1}", ["go to bed 1"]),
+        (r"\fbox{1}", ["1"]),
+        (r"\boxed{\boxed{1}}", ["1"]),
+        (r"\boxed{a {b} c} and \boxed{d}", ["a {b} c", "d"]),
+        (r"\boxed{a \} b}", [r"a \} b"]),
+        (r"\boxed{x\_1}", ["x_1"]),
+        (r"first \boxed{1}, cut \boxed{2", ["1"]),
+        ("boxed{1} {2} nothing", []),
+        ("", []),
+    ],
+)
+def test_boxes_are_read_with_braces_and_latex_in_them(text: str, contents: list[str]) -> None:
+    assert boxed(text) == contents
+
+
+@pytest.mark.parametrize(
+    ("text", "score"),
+    [
+        (r"good \boxed{1}", 1), (r"\boxed{-1}", -1), (r"\boxed{+1}", 1), (r"\boxed{1.}", 1), (r"\boxed{1.0}", 1),
+        (r"\boxed{-1.00}", -1), (r"\boxed{\text{-1}}", -1), ("\\boxed{\N{MINUS SIGN}1}", -1), (r"\boxed{- 1}", -1),
+        (r"$\boxed{\mathbf{1}}$", 1), (r"\boxed{**-1**}", -1), (r"\boxed{1 (good)}", 1), (r"\boxed{'1'}", 1),
+        (r"It could be \boxed{1} or \boxed{-1}. I say \boxed{1}.", 1), (r"\boxed{1}\boxed{-1}", -1),
+        (r"\boxed{0}", None), (r"\boxed{10}", None), (r"\boxed{1.5}", None), (r"\boxed{1/2}", None),
+        (r"\boxed{11}", None),
+        (r"\boxed{1 or -1}", None), (r"\boxed{good}", None), (r"\boxed{}", None), ("1", None), (r"\boxed{1", None),
+        (r"\boxed{1} then \boxed{unsure}", None), (r"\boxed{--1}", None), (r"\boxed{0.1}", None),
+    ],
+)  # fmt: skip
+def test_the_last_box_is_the_score(text: str, score: int | None) -> None:
+    found, error = parse_score(text)
+    assert found == score and bool(error) == (score is None)
+
+
+@pytest.mark.parametrize(
+    ("answer", "command"),
+    [
+        ("go to desk 1", "go to desk 1"), ("Go To Desk 1.", "go to desk 1"), ("`go to desk 1`", "go to desk 1"),
+        ('"Look"', "look"), ("**look**", "look"), ("go to\xa0desk 1", "go to desk 1"), ("look.", "look"),
+        ("4", "go to desk 1"), ("4.", "go to desk 1"), ("4. go to desk 1", "go to desk 1"), 
+        ("4) Go to desk 1", "go to desk 1"),
+        ("[4]", "go to desk 1"), ("(4)", "go to desk 1"), ("#4", "go to desk 1"), ("Command 4", "go to desk 1"),
+        ("option 2: go to bed 1", "go to bed 1"), ("4: go to desk one", "go to desk 1"), ("3. look", "look"),
+        ("5", None), ("0", None), ("-1", None), ("fly", None), ("", None), ("1 look", None), ("99999999999999", None),
+        ("4.5", None), ("go to desk 10", None), ("5. fly", None),
+    ],
+)  # fmt: skip
+def test_a_numbered_option_is_chosen_by_number_or_words(answer: str, command: str | None) -> None:
+    assert choose(answer, COMMANDS, numbered=True) == command
+
+
+def test_numbers_mean_nothing_where_options_are_not_numbered() -> None:
+    assert choose("4", COMMANDS, numbered=False) is None
+    assert choose("LOOK!", COMMANDS, numbered=False) == "look"
+
+
+def test_options_keep_their_own_letters() -> None:
+    assert choose("open DOOR a", ("Open door A",), numbered=False) == "Open door A"
+    assert canonical(" “Open  Door A.” ") == "open door a"
+
+
+@pytest.mark.parametrize(
+    "text", ["\\boxed{" * 50_000, "{" * 200_000, "\\text{" * 50_000, "\\boxed{" + "1" * 200_000 + "}"]
+)
+def test_no_answer_takes_long_to_read(text: str) -> None:
+    started = time.process_time()
+    boxed(text), parse_score(text), choose(text, COMMANDS, numbered=True)
+    assert time.process_time() - started < 5  # seconds; quadratic time would be minutes
