@@ -73,6 +73,8 @@ class SandboxConfig(Section):
     """Largest output of a program [MiB]."""
     num_thread: PositiveInt = 32
     """Threads of a program."""
+    packages: list[str] = []
+    """Packages that programs may import besides the standard library, as pip names them. They are installed once."""
 
 
 class RolloutConfig(Section):

@@ -11,6 +11,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+MAX_NESTED = 5  # LaTeX commands within one another that are taken off
+
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _LATEX_TEXT = re.compile(r"\\(?:text\w*|math\w*|mbox|emph|operatorname|boxed|fbox)\s*\{([^{}]*)\}")
 _LATEX_SPACE = re.compile(r"\\[ ,;:!]|\\q?quad\b|~")
@@ -44,8 +46,8 @@ def boxed(text: str) -> list[str]:
 
 def _without_latex(text: str) -> str:
     plain = _LATEX_SPACE.sub(" ", text)
-    while (shorter := _LATEX_TEXT.sub(r"\1", plain)) != plain:
-        plain = shorter
+    for _ in range(MAX_NESTED):
+        plain = _LATEX_TEXT.sub(r"\1", plain)
     return " ".join(_LATEX_ESCAPE.sub(r"\1", plain).split())
 
 

@@ -15,6 +15,8 @@ from rlanything.processes.orphans import die_with_parent
 from rlanything.sandbox import kernel
 
 SYSTEM = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")  # shared libraries that the interpreter's modules load
+ZONES = "/usr/share/zoneinfo"  # what the module zoneinfo reads
+PACKAGES = "/packages"  # where the root holds the packages that programs may import
 DEVICES = ("null", "zero", "random", "urandom")
 NOBODY = 65534  # the user that programs are on the host, if the runner was started by root
 INSIDE = 1000  # the user that a program sees itself as
@@ -28,8 +30,10 @@ NAMESPACES = (
 )
 
 
-def isolate() -> None:
+def isolate(packages: str = "") -> None:
     """Return in a descendant process that has its own namespaces, no network, and a small read-only root.
+
+    The root holds the folder `packages` (if it is not "") as PACKAGES.
 
     The chain is: this process, which stays outside and maps the user; a child, which makes the namespaces and the
     root; a grandchild, which is process 1 of the PID namespace and returns. Each waits for the next.
@@ -56,6 +60,8 @@ def isolate() -> None:
     os.read(mapped[0], 1)
     # A bind mount needs a source in this mount namespace, so folders are opened after unshare, but before setresuid.
     sources = {f: os.open("." if f == own else f, os.O_PATH | os.O_NOFOLLOW) for f in libraries}
+    if packages:
+        sources[Path(PACKAGES)] = os.open(packages, os.O_PATH)
     os.setresgid(INSIDE, INSIDE, INSIDE)
     os.setresuid(INSIDE, INSIDE, INSIDE)
     _build_root(Path("/tmp"), sources)  # mounting over /tmp hides it in this mount namespace only
@@ -84,15 +90,15 @@ def _map_user(child: int, ready: int, mapped: int, outside: tuple[int, int]) -> 
 
 
 def _libraries() -> list[Path]:
-    """List the folders that the interpreter needs, without those that lie inside another one."""
-    folders = [Path(folder) for folder in (*SYSTEM, f"{sys.base_prefix}/lib") if Path(folder).is_dir()]
+    """List the folders that programs need, without those that lie inside another one."""
+    folders = [Path(folder) for folder in (*SYSTEM, ZONES, f"{sys.base_prefix}/lib") if Path(folder).is_dir()]
     return [f for f in folders if f.is_symlink() or not any(other in f.parents for other in folders)]
 
 
 def _build_root(root: Path, sources: dict[Path, int]) -> None:
     """Build a read-only root at `root` and enter it: the library folders, four devices and an empty /tmp.
 
-    `sources` maps each library folder to an open descriptor of it.
+    `sources` maps each folder's place in the root to an open descriptor of it.
     """
     kernel.mount("none", Path("/"), "", kernel.MS_REC | kernel.MS_PRIVATE)
     kernel.mount("tmpfs", root, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=64k,mode=755")

@@ -9,6 +9,7 @@ import queue
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import BinaryIO
 
 from rlanything.errors import ClearError
 from rlanything.sandbox.kernel import SUPPORTED
+from rlanything.sandbox.packages import install, modules
 from rlanything.sandbox.protocol import MIB, Execution, Limits, Verdict, receive, send
 from rlanything.sandbox.seccomp import compile_filter
 
@@ -39,11 +41,13 @@ class Sandbox(AbstractContextManager["Sandbox"]):
     """Executes programs, at most `num_runner` at once (0: PER_CORE for each core). Leaving the context closes it.
 
     Raises SandboxUnavailable if this machine cannot isolate programs. With `allow_unisolated` they then run with
-    resource limits alone, and can read and write everything that the current user can.
+    resource limits alone, and can read and write everything that the current user can. Programs may import `packages`;
+    raises PackagesUnavailable if those cannot be installed.
     """
 
-    def __init__(self, num_runner: int = 0, allow_unisolated: bool = False) -> None:
+    def __init__(self, num_runner: int = 0, allow_unisolated: bool = False, packages: Sequence[str] = ()) -> None:
         num = num_runner or PER_CORE * len(os.sched_getaffinity(0))
+        self._packages = (str(folder := install(packages)), modules(folder, packages)) if packages else ("", [])
         self._filter = compile_filter()
         if not self._filter:
             logger.warning(
@@ -97,7 +101,7 @@ class Sandbox(AbstractContextManager["Sandbox"]):
             self._idle.put(runner)
 
     def _start(self) -> _Runner:
-        return _Runner(self.isolated, self._filter if self.isolated else b"")
+        return _Runner(self.isolated, self._filter if self.isolated else b"", *self._packages)
 
     def close(self) -> None:
         """End all runners and the programs that they execute."""
@@ -118,7 +122,7 @@ class Sandbox(AbstractContextManager["Sandbox"]):
 class _Runner:
     """The pool's handle on one runner process."""
 
-    def __init__(self, isolated: bool, seccomp_filter: bytes) -> None:
+    def __init__(self, isolated: bool, seccomp_filter: bytes, packages: str, modules: list[str]) -> None:
         if isolated and not SUPPORTED:
             raise _unavailable("isolation needs Linux on x86-64 or ARM64")
         self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -126,6 +130,7 @@ class _Runner:
         # The resolved path is the base interpreter, so programs see no package of a virtual environment.
         line = [os.path.realpath(sys.executable), "-s", "-P", "-c", _MAIN, package, str(theirs.fileno())]
         environment = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "LC_ALL": "C.UTF-8"}
+        environment |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         environment["MALLOC_ARENA_MAX"] = "1"  # by default glibc reserves 64 MiB of address space for every thread
         with theirs:
             self._process = subprocess.Popen(
@@ -137,7 +142,8 @@ class _Runner:
             )
         self._connection.settimeout(START_S)
         try:
-            send(self._connection, {"isolated": isolated, "filter": seccomp_filter.hex()})
+            settings = {"isolated": isolated, "filter": seccomp_filter.hex(), "packages": packages, "modules": modules}
+            send(self._connection, settings)
             answer = receive(self._connection)
         except OSError as error:
             answer = {"error": str(error)}, []

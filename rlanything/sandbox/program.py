@@ -16,12 +16,15 @@ import io
 import linecache
 import os
 import random
+import re
+import resource
 import signal
 import sys
 import threading
 import traceback
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib.machinery import SourceFileLoader
 from typing import Any, NoReturn
 
 PRELOADED = (
@@ -29,22 +32,42 @@ PRELOADED = (
     "typing"
 ).split()
 FILE = "main.py"
-STANDARD = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
 MEMORY_EXIT = 79  # exit status of a program that ran out of memory
 STREAMS = (
-    (0, "stdin", "rb", "surrogateescape"),
-    (1, "stdout", "wb", "surrogateescape"),
-    (2, "stderr", "wb", "backslashreplace"),
+    (0, "stdin", "r", "surrogateescape"),
+    (1, "stdout", "w", "surrogateescape"),
+    (2, "stderr", "w", "backslashreplace"),
 )
 PACKAGE = "rlanything"
-_open = open
+ENVIRONMENT = {
+    "HOME": "/tmp", "USER": "user", "LOGNAME": "user", "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8",
+    "LC_ALL": "C.UTF-8", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
+}  # fmt: skip
+_DESCRIPTOR = re.compile(
+    r"/dev/(?P<name>stdin|stdout|stderr)|/(?:dev|proc/self|proc/thread-self)/fd/(?P<number>\d{1,4})"
+)
+_open, _open_descriptor, _set_stack_size = open, os.open, threading.stack_size
 
 for _name in PRELOADED:
     importlib.import_module(_name)
 
 
+def preload(folder: str, modules: Sequence[str]) -> None:
+    """Let programs find the standard library and the packages in `folder` ("": none); import `modules` of these.
+
+    Raises ImportError, which names the module.
+    """
+    library = [path for path in sys.path if path.startswith(sys.base_prefix) and "-packages" not in path]
+    sys.path = [*library, folder] if folder else library
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except Exception as error:  # a package may raise anything
+            raise ImportError(f"sandbox.packages: {module} cannot be imported in the sandbox: {error}") from error
+
+
 def prepare() -> None:
-    """Give this process what `python main.py` would have: arguments, search path, streams, no trace of this package.
+    """Give this process what `python main.py` would have: arguments, environment, streams, no trace of this package.
 
     Call it once, after `gc.freeze`: `_flush_files` finds the streams through the garbage collector, which would not
     list them if they were frozen.
@@ -52,15 +75,26 @@ def prepare() -> None:
     for name in [n for n in sys.modules if n.partition(".")[0] == PACKAGE]:
         del sys.modules[name]
     os.environ.clear()
+    os.environ |= ENVIRONMENT
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.argv, sys.path = [FILE], [p for p in sys.path if p.startswith(sys.base_prefix) and "-packages" not in p]
+    sys.argv = [FILE]
+    sys.set_int_max_str_digits(0)  # judges have older Pythons, or lift the limit
     for fd, name, mode, errors in STREAMS:
-        stream = io.TextIOWrapper(
-            _open(fd, mode, closefd=False), encoding="utf-8", errors=errors, line_buffering=fd == 2
-        )
+        stream = _standard_stream(fd, f"<{name}>", mode, errors)
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
-    builtins.open = io.open = _open_standard
+    builtins.open = io.open = _named_as(_open, _open_standard)
+    os.open = _named_as(_open_descriptor, _open_standard_descriptor)
+    threading.stack_size = _named_as(_set_stack_size, _stack_size)
+
+
+def _standard_stream(fd: int, name: str, mode: str, errors: str) -> io.TextIOWrapper:
+    """Make a standard stream with the attributes that the interpreter gives it (create_stdio in pylifecycle.c)."""
+    buffer = _open(fd, f"{mode}b", closefd=False)
+    buffer.raw.name = name
+    stream = io.TextIOWrapper(buffer, encoding="utf-8", errors=errors, newline="\n", line_buffering=fd == 2)
+    stream.mode = mode  # type: ignore[misc]
+    return stream
 
 
 def run_program(source: bytes, end: Callable[[int], NoReturn] = os._exit) -> NoReturn:
@@ -78,15 +112,50 @@ def run_program(source: bytes, end: Callable[[int], NoReturn] = os._exit) -> NoR
 
 def _run(source: bytes, main: types.ModuleType) -> None:
     random.seed(0)  # a program that does not seed would otherwise differ from run to run, and so would its verdict
-    main.__dict__.update(__builtins__=builtins, __file__=FILE)
+    loader = SourceFileLoader("__main__", FILE)
+    main.__dict__.update(__builtins__=builtins, __file__=FILE, __loader__=loader, __cached__=None, __annotations__={})
+    sys.path.insert(0, os.getcwd())
     sys.modules["__main__"] = main
     linecache.cache[FILE] = (len(source), None, source.decode("utf-8", "replace").splitlines(keepends=True), FILE)
     exec(compile(source, FILE, "exec", dont_inherit=True), main.__dict__)
 
 
+def _named_as(original: Any, replacement: Any) -> Any:
+    for name in ("__name__", "__qualname__", "__module__", "__doc__"):
+        setattr(replacement, name, getattr(original, name))
+    return replacement
+
+
 def _open_standard(file: Any, *args: Any, **kwargs: Any) -> Any:
-    """Replace `open`: /dev/stdin and the like are links into /proc, which does not exist here."""
-    return _open(os.dup(STANDARD[file]) if file in STANDARD else file, *args, **kwargs)
+    """Replace `open`. /dev/stdin and the like are links into /proc, which does not exist here."""
+    return _open(_duplicate(file, file), *args, **kwargs)
+
+
+def _open_standard_descriptor(path: Any, *args: Any, **kwargs: Any) -> int:
+    """Replace `os.open` likewise."""
+    fd = _duplicate(path, None)
+    return _open_descriptor(path, *args, **kwargs) if fd is None else fd
+
+
+def _duplicate(path: Any, otherwise: Any) -> Any:
+    """Return a duplicate of the open descriptor that a path names, or `otherwise` if it names none."""
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
+    found = _DESCRIPTOR.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        return otherwise
+    return os.dup(("stdin", "stdout", "stderr").index(found["name"]) if found["name"] else int(found["number"]))
+
+
+def _stack_size(size: int = 0) -> int:
+    """Replace `threading.stack_size`: make room for a large stack, most of which a program never touches.
+
+    The hard limit of the address space is above the soft one by as much as the largest usual stacks need. What the
+    program really used is measured when it has ended.
+    """
+    if size:
+        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+        resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
+    return _set_stack_size(size)
 
 
 def _finish(main: types.ModuleType) -> None:

@@ -25,12 +25,13 @@ from typing import Any, NoReturn
 
 from rlanything.processes.orphans import adopt_orphans
 from rlanything.sandbox import kernel
-from rlanything.sandbox.isolation import INSIDE, isolate
-from rlanything.sandbox.program import MEMORY_EXIT, prepare, run_program
+from rlanything.sandbox.isolation import INSIDE, PACKAGES, isolate
+from rlanything.sandbox.program import MEMORY_EXIT, preload, prepare, run_program
 from rlanything.sandbox.protocol import MIB, Limits, Verdict, receive, send
 
 PER_EXECUTION = kernel.CLONE_NEWPID | kernel.CLONE_NEWIPC
 OWN_PROCESSES = 2  # processes of the runner itself, which RLIMIT_NPROC counts too
+STACK_ROOM_MB = 1024  # address space beyond the limit of memory, for the stacks of threads (`program._stack_size`)
 MAX_WALL_S = 86_400.0  # poll(2) takes milliseconds as a 32-bit integer
 
 
@@ -44,13 +45,20 @@ def serve(fd: int) -> None:
     if settings is None:
         return
     isolated, seccomp_filter = settings[0]["isolated"], bytes.fromhex(settings[0]["filter"])
+    folder, modules = settings[0]["packages"], settings[0]["modules"]
+    processes = os.open("/proc", os.O_PATH)  # programs will have none
     try:
         if isolated:
-            isolate()
+            isolate(folder)
         else:
             adopt_orphans()
-        runner = Runner(caller, isolated, kernel.SystemCallFilter(seccomp_filter) if seccomp_filter else None)
-    except OSError as error:
+        before = _address_space_mb(processes)
+        preload(PACKAGES if isolated and folder else folder, modules)
+        packages_mb = _address_space_mb(processes) - before
+        os.close(processes)
+        seccomp = kernel.SystemCallFilter(seccomp_filter) if seccomp_filter else None
+        runner = Runner(caller, isolated, seccomp, packages_mb)
+    except (OSError, ImportError) as error:
         return send(caller, {"error": str(error)})
     gc.collect()
     gc.freeze()  # a garbage collection in a child would otherwise write to, and so copy, every page
@@ -73,11 +81,27 @@ def serve(fd: int) -> None:
         runner.close()
 
 
-class Runner:
-    """Executes programs for one caller, in one folder: /tmp of the isolated root, or a temporary one on the host."""
+def _address_space_mb(processes: int) -> int:
+    """This process's address space [MiB]; `processes` is an open /proc (proc_pid_statm(5))."""
+    with open(os.open("self/statm", os.O_RDONLY, dir_fd=processes)) as file:
+        return int(file.read().split()[0]) * resource.getpagesize() // MIB
 
-    def __init__(self, caller: socket.socket, isolated: bool, seccomp_filter: kernel.SystemCallFilter | None) -> None:
+
+class Runner:
+    """Executes programs for one caller, in one folder: /tmp of the isolated root, or a temporary one on the host.
+
+    `packages_mb` is the memory of the preloaded packages [MiB], which does not count as the programs'.
+    """
+
+    def __init__(
+        self,
+        caller: socket.socket,
+        isolated: bool,
+        seccomp_filter: kernel.SystemCallFilter | None,
+        packages_mb: int,
+    ) -> None:
         self.caller, self.isolated, self.seccomp_filter = caller, isolated, seccomp_filter
+        self.packages_mb = packages_mb
         self.folder = Path("/tmp") if isolated else Path(tempfile.mkdtemp(prefix="sandbox_"))
         self._files_mb, self._clean_state = 0, (0, 0)
 
@@ -156,6 +180,7 @@ class Runner:
     ) -> dict[str, Any]:
         """Return verdict and measurements of an Execution. `written` is the size of the larger output [B]."""
         code, seconds = os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
+        memory_kb = (limits.memory_mb + self.packages_mb) * 1024
         result: dict[str, Any] = {"exit_code": code, "seconds": seconds, "memory_mb": usage.ru_maxrss / 1024}
         if not in_time or seconds > limits.time_s:
             verdict = Verdict.TIME_LIMIT
@@ -164,7 +189,7 @@ class Runner:
             result["detail"] = "the program was killed from outside, perhaps because the machine ran out of memory"
         elif written > limits.output_mb * MIB:
             verdict = Verdict.OUTPUT_LIMIT
-        elif code == MEMORY_EXIT or (code < 0 and usage.ru_maxrss > 0.9 * limits.memory_mb * 1024):
+        elif code == MEMORY_EXIT or usage.ru_maxrss > (0.9 if code < 0 else 1.0) * memory_kb:
             verdict = Verdict.MEMORY_LIMIT
         else:
             verdict = Verdict.OK if code == 0 else Verdict.RUNTIME_ERROR
@@ -187,13 +212,15 @@ class Runner:
     def _restrict(self, limits: Limits) -> None:
         """Apply the resource limits (setrlimit(2)), drop all capabilities and apply the seccomp filter."""
         os.chdir(self.folder)
+        memory, stack = (limits.memory_mb + self.packages_mb) * MIB, min(64, limits.memory_mb) * MIB
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory + STACK_ROOM_MB * MIB))
+        # Programs lift the limit of their stack. What it holds counts as address space.
+        resource.setrlimit(resource.RLIMIT_STACK, (stack, resource.getrlimit(resource.RLIMIT_STACK)[1]))
         for kind, value in (
             (resource.RLIMIT_CPU, int(limits.time_s) + 1),
-            (resource.RLIMIT_AS, limits.memory_mb * MIB),
             (resource.RLIMIT_FSIZE, limits.output_mb * MIB + 1),  # one byte more, to tell too much from just enough
             (resource.RLIMIT_NOFILE, 64),
             (resource.RLIMIT_CORE, 0),
-            (resource.RLIMIT_STACK, min(64, limits.memory_mb) * MIB),
             (resource.RLIMIT_MEMLOCK, 0),
             (resource.RLIMIT_MSGQUEUE, 0),
             (resource.RLIMIT_SIGPENDING, 64),

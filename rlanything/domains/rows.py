@@ -1,0 +1,128 @@
+"""Reads a split's rows from a file, in whatever form data tools write it: JSON, JSON lines, Parquet."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+
+from rlanything.errors import TaskError
+
+ENDINGS = (".json", ".jsonl", ".parquet")
+
+
+def split_file(folder: Path, split: str) -> Path:
+    """The file of a split: `<split>` with one of ENDINGS. Raises TaskError if there is none, or more than one."""
+    found = [path for ending in ENDINGS if (path := folder / f"{split}{ending}").is_file()]
+    if len(found) == 1:
+        return found[0]
+    expected = f"{folder}/{split}{{{','.join(ENDINGS)}}}"
+    if found:
+        raise TaskError(
+            f"{expected}: found {', '.join(path.name for path in found)}, expected one of them; remove the others"
+        )
+    raise TaskError(f"{expected}: no such file; fetch a data set with data/download.py (data/README.md)")
+
+
+def read_rows(path: Path, field: str) -> list[tuple[str, Any]]:
+    """Read a file's rows, each with the words that say where it stands ("row 3", "line 4").
+
+    JSON may be a list of rows, an object of columns or of rows, or an object that holds one of these. `field` names a
+    field that every row has, which tells columns from rows. Raises TaskError.
+    """
+    if not path.is_file():
+        raise TaskError(f"{path}: no such file; fetch a data set with data/download.py (data/README.md)")
+    if path.suffix == ".parquet":
+        try:
+            table = pyarrow.parquet.read_table(path)
+        except (OSError, pyarrow.ArrowException) as error:
+            raise TaskError(f"{path}: not a Parquet file ({error}); fetch it again") from error
+        return [(f"row {i}", row) for i, row in enumerate(table.to_pylist())]
+    text = _text(path)
+    first = text.lstrip()[:1]
+    try:
+        value = json.loads(text, parse_constant=_constant)
+    except RecursionError as error:
+        raise TaskError(f"{path}: values are nested too deeply") from error
+    except ValueError as error:
+        lines = _lines(path, text) if first == "{" else None
+        if lines is None:
+            raise TaskError(f"{path}: neither JSON nor JSON lines ({error}); fetch it again") from error
+        return lines
+    rows = _rows_of(value, field)
+    if rows is None:
+        raise TaskError(
+            f"{path}: found {_described(value)}, expected a list of rows that have the field {field!r} (data/README.md)"
+        )
+    return [(f"row {i}", row) for i, row in enumerate(rows)]
+
+
+def _text(path: Path) -> str:
+    data = path.read_bytes()
+    if data.startswith(b"version https://git-lfs"):
+        raise TaskError(f"{path}: a pointer of Git LFS, not the file; run git lfs pull where it came from")
+    encoding = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise TaskError(
+            f"{path}: not UTF-8 at byte {error.start} ({error.reason}); save it as UTF-8, for example with "
+            f"iconv -f latin1 -t utf-8"
+        ) from error
+
+
+def _constant(name: str) -> float | None:
+    """NaN is how pandas writes a missing value."""
+    return None if name == "NaN" else float(name)
+
+
+def _lines(path: Path, text: str) -> list[tuple[str, Any]] | None:
+    """Read JSON lines, or return None if the first line is no JSON."""
+    rows: list[tuple[str, Any]] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip():
+            try:
+                rows.append((f"line {number}", json.loads(line, parse_constant=_constant)))
+            except (ValueError, RecursionError) as error:
+                if not rows:
+                    return None
+                raise TaskError(
+                    f"{path}, line {number}: not JSON ({error}); mend the line, or fetch it again"
+                ) from error
+    return rows
+
+
+def _rows_of(value: object, field: str) -> list[Any] | None:
+    """The rows that a JSON value holds, or None if it holds none."""
+    if isinstance(value, list):
+        return value
+    if not isinstance(value, Mapping) or not value:
+        return None
+    if field in value:
+        return _rows_of_columns(value, field)
+    if all(isinstance(row, Mapping) and field in row for row in value.values()):
+        names = list(value)
+        named = names != [str(i) for i in range(len(names))]  # else they are numbers that a tool wrote
+        return [({"task_id": name} if named else {}) | dict(row) for name, row in value.items()]
+    held = [rows for inner in value.values() if isinstance(inner, list | Mapping) and (rows := _rows_of(inner, field))]
+    held = [rows for rows in held if isinstance(rows[0], Mapping) and field in rows[0]]
+    return held[0] if len(held) == 1 else None
+
+
+def _rows_of_columns(columns: Mapping[str, Any], field: str) -> list[Any]:
+    """Turn columns into rows: lists, or objects by index, as pandas writes them. What is one row already stays one."""
+    first = columns[field]
+    if isinstance(first, Mapping):
+        return [{name: column[key] for name, column in columns.items() if key in column} for key in first]
+    if isinstance(first, list) and all(isinstance(c, list) and len(c) == len(first) for c in columns.values()):
+        return [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
+    return [columns]
+
+
+def _described(value: object) -> str:
+    if isinstance(value, Mapping):
+        return f"an object with the keys {', '.join(map(repr, list(value)[:5]))}" if value else "an empty object"
+    return type(value).__name__

@@ -1,0 +1,238 @@
+"""A program finds in the sandbox what it finds under `python main.py < input`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rlanything.sandbox.pool import Sandbox
+from rlanything.sandbox.protocol import Execution, Limits, Verdict
+
+INPUT = b"3\n1 2 3\n"
+
+STREAM_ATTRIBUTES = """
+import sys
+for name in ("stdin", "stdout", "stderr"):
+    stream = getattr(sys, name)
+    for path in ("", "buffer", "buffer.raw"):
+        part = stream
+        for step in filter(None, path.split(".")):
+            part = getattr(part, step)
+        for attribute in sorted(dir(part)):
+            if attribute.startswith("_"):
+                continue
+            try:
+                value = getattr(part, attribute)
+                if callable(value):
+                    harmless = ("isatty", "fileno", "readable", "writable", "seekable")
+                    value = value() if attribute in harmless else type(value).__name__
+                elif not isinstance(value, (str, int, bool, type(None))):
+                    value = type(value).__name__
+            except Exception as error:
+                value = repr(error)
+            print(name, path, attribute, value, file=sys.__stdout__)
+"""
+
+# Each is printed with repr, after the modules that it names were imported.
+EXPRESSIONS = """
+sys.stdin is sys.__stdin__
+sys.stdin.read()
+sys.stdin.buffer.read()
+input()
+sys.stdin.readline()
+sys.stdin.buffer.readline()
+next(sys.stdin)
+list(sys.stdin)
+open(0).read()
+open(0, closefd=False).read()
+open(0, "rb").read()
+io.open(0, closefd=False).read()
+os.fdopen(0, closefd=False).read()
+os.read(0, 100)
+os.read(0, os.fstat(0).st_size)
+open("/dev/stdin").read()
+open("/dev/stdin", "rb").read()
+open("/dev/fd/0").read()
+open("/proc/self/fd/0").read()
+io.open("/dev/stdin").read()
+pathlib.Path("/dev/stdin").read_text()
+pathlib.Path("/dev/stdin").open().read()
+pathlib.Path("/dev/fd/0").read_bytes()
+os.read(os.open("/dev/stdin", os.O_RDONLY), 100)
+open("/dev/stdout", "w").write("x")
+open("/dev/stderr", "w").write("x")
+mmap.mmap(0, 0, access=mmap.ACCESS_READ)[:]
+[line for line in fileinput.input()]
+select.select([sys.stdin], [], [], 0)[0] != []
+codecs.getreader("utf-8")(sys.stdin.buffer).read()
+sys.stdin.seek(2)
+sys.stdin.tell()
+sys.stdin.reconfigure(encoding="latin-1")
+sys.stdout.reconfigure(line_buffering=True)
+len(sys.argv)
+sys.argv[1:]
+os.path.basename(sys.argv[0])
+os.path.basename(__file__)
+__name__
+__spec__
+__doc__
+__package__
+__cached__
+__annotations__
+__loader__ is None
+type(__loader__).__name__
+__builtins__.__name__
+sorted(globals())[:9]
+sys.modules["__main__"].__name__
+sys.path[0] == os.getcwd()
+sys.flags.isolated
+sys.flags.optimize
+sys.getrecursionlimit()
+sys.getswitchinterval()
+sys.gettrace()
+sys.exc_info()
+sys.getdefaultencoding()
+sys.getfilesystemencoding()
+sys.byteorder
+sys.maxsize
+sys.platform
+sys.version_info[:2]
+sys.executable != ""
+exit
+quit
+copyright.__class__.__name__
+help.__class__.__name__
+print.__module__
+open.__name__
+open.__module__
+open is io.open
+io.open.__qualname__
+os.open.__name__
+threading.stack_size()
+threading.stack_size.__name__
+threading.active_count()
+threading.current_thread().name
+threading.current_thread() is threading.main_thread()
+gc.isenabled()
+gc.get_threshold()
+signal.getsignal(signal.SIGINT).__name__
+signal.getsignal(signal.SIGPIPE)
+signal.getsignal(signal.SIGTERM)
+locale.getpreferredencoding()
+locale.getlocale()
+locale.setlocale(locale.LC_ALL, "")
+os.environ.get("HOME") is not None
+os.environ.get("PATH") is not None
+os.path.expanduser("~") != "~"
+getpass.getuser() != ""
+os.cpu_count() == multiprocessing.cpu_count()
+len(os.sched_getaffinity(0)) > 0
+multiprocessing.get_start_method()
+os.isatty(0)
+sys.stdin.isatty()
+shutil.get_terminal_size().columns
+platform.system()
+platform.python_implementation()
+tempfile.gettempdir()
+socket.gethostname() != ""
+time.tzname[0]
+time.localtime(0).tm_hour
+datetime.datetime.now().year > 2000
+zoneinfo.ZoneInfo("Europe/Paris").utcoffset(datetime.datetime(2024, 1, 1)).seconds
+uuid.uuid4().version
+hash("a") == hash("a")
+len(os.urandom(3))
+len(secrets.token_bytes(3))
+ctypes.CDLL(None) is not None
+concurrent.futures.ThreadPoolExecutor(2).submit(int, "5").result()
+list(concurrent.futures.ThreadPoolExecutor().map(abs, [-1]))
+asyncio.run(asyncio.sleep(0, 3))
+inspect.getsource(inspect.currentframe())[:6]
+traceback.format_stack()[-1].split(",")[1:]
+resource.setrlimit(resource.RLIMIT_STACK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+resource.setrlimit(resource.RLIMIT_STACK, (2**28, -1))
+threading.stack_size(2**26)
+threading.stack_size(2**29)
+threading.stack_size(10**9)
+sys.setrecursionlimit(10**9)
+sqlite3.connect(":memory:").execute("select 1").fetchone()
+[__import__(m) and m for m in ("cmath", "array", "queue", "csv", "struct", "zlib", "hashlib", "base64", "textwrap")]
+[open("x", "w").write("5"), open("x").read(), os.listdir(".")[-1:] != []]
+[].pop()
+int("x")
+1 / 0
+undefined
+exit(3)
+sys.exit("bye")
+os._exit(4)
+""".strip().splitlines()
+
+
+def program(expression: str) -> str:
+    names = ("concurrent.futures", *sys.stdlib_module_names)
+    used = [n for n in names if not n.startswith("_") and f"{n.split('.')[0]}." in expression]
+    return "".join(f"import {name}\n" for name in sorted({"sys", *used})) + f"print(repr({expression}))\n"
+
+
+@pytest.fixture(scope="module")
+def sandbox():
+    with Sandbox(1) as box:
+        yield box
+
+
+def in_sandbox(sandbox: Sandbox, source: str, limits: Limits | None = None) -> Execution:
+    return asyncio.run(sandbox.run(source.encode(), INPUT, limits or Limits()))
+
+
+def in_python(source: str, folder: Path) -> subprocess.CompletedProcess[bytes]:
+    (folder / "main.py").write_text(source)
+    (folder / "input").write_bytes(INPUT)
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+    environment |= {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8", "LANG": "C.UTF-8", "TZ": "UTC", "HOME": "/tmp"}
+    environment |= {"USER": "user"}
+    with open(folder / "input", "rb") as stdin:
+        line = [os.path.realpath(sys.executable), "main.py"]
+        return subprocess.run(line, cwd=folder, stdin=stdin, capture_output=True, env=environment)
+
+
+def test_every_public_attribute_of_the_standard_streams_is_that_of_python(sandbox, tmp_path):
+    expected = in_python(STREAM_ATTRIBUTES, tmp_path).stdout.decode().splitlines()
+    found = in_sandbox(sandbox, STREAM_ATTRIBUTES).output.decode().splitlines()
+    assert len(expected) > 150
+    # The sandbox's output is a file in memory, this process's is a pipe.
+    differ = [(a, b) for a, b in zip(expected, found, strict=True) if a != b and "seekable" not in a]
+    assert not differ
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_an_expression_means_what_it_means_to_python(sandbox, tmp_path, expression):
+    source = program(expression)
+    expected, found = in_python(source, tmp_path), in_sandbox(sandbox, source)
+    assert (found.exit_code & 0xFF, found.output) == (expected.returncode & 0xFF, expected.stdout), found.error
+    assert found.error.splitlines()[-1:] == expected.stderr.decode().splitlines()[-1:]
+
+
+def test_integers_have_any_number_of_digits(sandbox):
+    source = "n = 3 ** 10500\nprint(len(str(n)), int(str(n)) == n)"
+    assert in_sandbox(sandbox, source).output == b"5010 True\n"
+
+
+@pytest.mark.parametrize("size", [2**26, 2**28, 2**29, 10**9])
+def test_a_thread_may_have_a_stack_as_large_as_contest_programs_ask_for(sandbox, size):
+    source = (
+        f"import sys, threading\nsys.setrecursionlimit(10**7)\nthreading.stack_size({size})\n"
+        "def f(n):\n    return 0 if n == 0 else 1 + f(n - 1)\n"
+        "t = threading.Thread(target=lambda: print(f(50000)))\nt.start()\nt.join()"
+    )
+    assert in_sandbox(sandbox, source).output == b"50000\n"
+
+
+def test_room_for_a_stack_is_no_memory_for_anything_else(sandbox):
+    source = "import threading\nthreading.stack_size(10**9)\nx = bytearray(b'1' * (700 << 20))\nprint(len(x))"
+    result = in_sandbox(sandbox, source, Limits(memory_mb=256, wall_s=120.0))
+    assert result.verdict is Verdict.MEMORY_LIMIT
