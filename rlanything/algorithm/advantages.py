@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,7 @@ def integrated_feedback(reward: float, signal: float | None, config: AlgorithmCo
 
 
 def within(accuracy: float, band: Sequence[float]) -> bool:
-    """Return whether a group of this accuracy trains. The bounds train; nan does not."""
+    """True if a group of this accuracy trains: the bounds do, nan does not."""
     return band[0] <= accuracy <= band[1]
 
 
@@ -120,10 +121,9 @@ def step_index(groups: Sequence[Group], config: AlgorithmConfig) -> None:
 
     A step index that one episode alone reached has no baseline: advantage 0.
     """
-    for trajectories in (group.valid for group in groups):
-        for i in range(_longest(trajectories)):
-            turns = [t.turns[i] for t in trajectories if i < len(t.turns)]
-            _set(turns, [turn.reward for turn in turns])
+    for group in groups:
+        for turns in zip_longest(*(t.turns for t in group.valid)):
+            _compare([(turn, turn.reward) for turn in turns if turn])
 
 
 def step_index_absorbing(groups: Sequence[Group], config: AlgorithmConfig) -> None:
@@ -131,11 +131,12 @@ def step_index_absorbing(groups: Sequence[Group], config: AlgorithmConfig) -> No
 
     Successes end early, so late baselines otherwise hold failures alone, and the z-score there is the step signal's.
     """
-    for trajectories in (group.valid for group in groups):
-        finals = [next((t.reward for t in reversed(tr.turns) if t.reward is not None), None) for tr in trajectories]
-        for i in range(_longest(trajectories)):
-            turns = [t.turns[i] if i < len(t.turns) else None for t in trajectories]
-            _set(turns, [turn.reward if turn else final for turn, final in zip(turns, finals, strict=True)])
+    for group in groups:
+        finals = [
+            next((turn.reward for turn in reversed(t.turns) if turn.reward is not None), None) for t in group.valid
+        ]
+        for turns in zip_longest(*(t.turns for t in group.valid)):
+            _compare([(turn, turn.reward if turn else final) for turn, final in zip(turns, finals, strict=True)])
 
 
 def separate(groups: Sequence[Group], config: AlgorithmConfig, *, step_discount: float = 0.0) -> None:
@@ -149,15 +150,17 @@ def separate(groups: Sequence[Group], config: AlgorithmConfig, *, step_discount:
     gamma = 0 a weak policy learns what is seldom wrong, such as to go on searching, rather than what leads on.
     """
     _check_range("step_discount", step_discount)
-    for trajectories in (group.valid for group in groups):
-        to_go = [discounted([turn.signal or 0.0 for turn in t.turns], step_discount) for t in trajectories]
-        for i in range(_longest(trajectories)):
-            reached = [j for j, t in enumerate(trajectories) if i < len(t.turns) and t.turns[i].reward is not None]
-            outcomes = standardise([trajectories[j].reward or 0.0 for j in reached])
-            signals = standardise([to_go[j][i] for j in reached])
-            for j, outcome, signal in zip(reached, outcomes, signals, strict=True):
-                advantage = config.outcome_weight * outcome + config.step_weight * signal
-                trajectories[j].turns[i].advantage = float(advantage)
+    for group in groups:
+        episodes = []
+        for t in group.valid:
+            to_go = discounted([turn.signal or 0.0 for turn in t.turns], step_discount)
+            episodes.append([(turn, t.reward or 0.0, signal) for turn, signal in zip(t.turns, to_go, strict=True)])
+        for entries in zip_longest(*episodes):
+            reached = [entry for entry in entries if entry and entry[0].reward is not None]
+            outcomes = standardise([outcome for _, outcome, _ in reached])
+            signals = standardise([signal for _, _, signal in reached])
+            for (turn, _, _), outcome, signal in zip(reached, outcomes, signals, strict=True):
+                turn.advantage = float(config.outcome_weight * outcome + config.step_weight * signal)
 
 
 def trajectory(groups: Sequence[Group], config: AlgorithmConfig) -> None:
@@ -233,8 +236,7 @@ def discounted(values: Sequence[float], discount: float) -> list[float]:
 
 
 def turn_rewards(t: Trajectory, config: AlgorithmConfig) -> list[float]:
-    """Return each turn's own reward: lambda times its step signal (0 without one). The last turn also gets w_o times
-    the episode's reward."""
+    """Each turn's own reward: lambda times its step signal; the last turn also gets w_o times the episode's reward."""
     rewards = [config.step_weight * (turn.signal or 0.0) for turn in t.turns]
     if rewards:
         rewards[-1] += config.outcome_weight * (t.reward or 0.0)
@@ -250,16 +252,12 @@ def _by_state(group: Group, config: AlgorithmConfig, discount: float) -> dict[st
     return found
 
 
-def _set(turns: Sequence[Turn | None], rewards: Sequence[float | None]) -> None:
-    """Standardise the rewards that are there; `turns` may hold None for what only stands in the baseline."""
-    there = [(turn, reward) for turn, reward in zip(turns, rewards, strict=True) if reward is not None]
-    for (turn, _), z in zip(there, standardise([reward for _, reward in there]), strict=True):
+def _compare(rewarded: Sequence[tuple[Turn | None, float | None]]) -> None:
+    """Standardise rewards; None as the turn counts in the baseline only, a reward of None not at all."""
+    known = [(turn, reward) for turn, reward in rewarded if reward is not None]
+    for (turn, _), z in zip(known, standardise([reward for _, reward in known]), strict=True):
         if turn is not None:
             turn.advantage = float(z)
-
-
-def _longest(trajectories: Iterable[Trajectory]) -> int:
-    return max((len(t.turns) for t in trajectories), default=0)
 
 
 def _check_range(option: str, value: float) -> None:

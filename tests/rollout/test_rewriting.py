@@ -57,8 +57,8 @@ def ask(domain, world, answers):
     solved = [trajectory(1, [(1, 1), (-1, -1)]), *(trajectory(1, [(1, 1)]) for _ in range(7))]
     groups = [group(*solved, task=task)]
     engine, config = Scripted(chat, answers(task)), AdaptationConfig(num_try=8)
-    wishes = pool.wishes(groups, 4, 2)
-    counts = asyncio.run(rewrite(wishes, groups, pool, ChatModel(engine, chat), domain, config, "seed", step=7))
+    requests = pool.rewrite_requests(groups, 4, 2)
+    counts = asyncio.run(rewrite(requests, pool, ChatModel(engine, chat), domain, config, "seed", step=7))
     return counts, pool, engine.prompts[0]
 
 

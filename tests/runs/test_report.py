@@ -257,7 +257,7 @@ def test_lineage_tells_what_became_of_every_variant(folder: RunFolder, config: C
     pool = TaskPool.of([root, quiet], 0.2, 0.8, 0)
     first = [group(root, [1] * 8), group(quiet, [1, -1])]
     pool.settle(first, 1, 2)
-    pool.reject(pool.wishes(first, 4, 2)[0], 1, {"unchanged": 3})
+    pool.reject(pool.rewrite_requests(first, 4, 2)[0], 1, {"unchanged": 3})
     pool.propose(harder, 1.0, 1, "find a hot mug")
     pool.settle([group(harder, [1, -1, -1, -1])], 2, 2)
     pool.propose(easier, 0.25, 2, "find a cup")
