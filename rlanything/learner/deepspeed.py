@@ -1,16 +1,13 @@
-"""The learner trains a model on samples. It owns model, optimizer, schedule and random generator from step to step.
+"""The learner trains a model on samples. It owns model, optimizer, schedule and random generator.
 
 It drives a DeepSpeed engine directly. Weights, gradients and optimizer state are float32; the forward pass runs in
-`config.dtype` under autocast. If there are several ranks, each calls `update` with the same samples and takes its share
-of the micro-batches.
+`config.dtype` under autocast. Every rank calls `update` with the same samples and takes its share of the micro-batches.
 """
 
 from __future__ import annotations
 
 import gc
 import math
-import os
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,29 +24,27 @@ from rlanything.config.schema import LearnerConfig, ModelConfig
 from rlanything.errors import LearnerError
 from rlanything.learner.adapters import adapters_disabled, add_adapters
 from rlanything.learner.attention import FLEX_BLOCK
-from rlanything.learner.distributed import engine_config, partitioned, start_deepspeed
+from rlanything.learner.distributed import engine_config, lr_factor, make_optimizer, start_deepspeed
 from rlanything.learner.export import export, trained_weights
 from rlanything.learner.loss import TokenBatch, policy_loss, supervised_loss
 from rlanything.learner.model import TreeModel, initial_model
-from rlanything.learner.optimizer import lr_factor, make_optimizer
 from rlanything.learner.packing import MicroBatch, build_trees, pack, rank_share, split_minibatches, token_counts
 from rlanything.learner.state import ShardedState
 from rlanything.types import Sample
 from rlanything.weights.checksum import checksum, sealed, unsealed
-from rlanything.weights.precision import torch_dtype
 
 STATE = "state.json"  # the file of a checkpoint that holds everything but tensors
 
 
 @dataclass(eq=False, kw_only=True)
 class _Micro:
-    """A micro-batch with log-probabilities [E] of its entries that were computed before it is trained on."""
+    """A micro-batch, and log-probabilities [E] of its entries that were computed before it is trained on."""
 
     batch: MicroBatch
     old: Tensor | None = None
     """under the learner's weights when the micro-batch was first computed"""
     sampling: Tensor | None = None
-    """under the learner's weights that the samples were drawn with, if they were computed"""
+    """under the weights that the samples were drawn with, if they were computed"""
     reference: Tensor | None = None
     """under the initial model, if the KL term needs them"""
 
@@ -58,10 +53,10 @@ Objective = Callable[[_Micro, float], tuple[Tensor, dict[str, Tensor]]]
 
 
 class Learner:
-    """Trains one model. Several learners can live in one process (policy and reward model).
+    """Trains one model. A process may have several learners.
 
-    `total_update` is the number of optimizer steps that the schedule spans. `temperature` is the sampling temperature,
-    which divides the logits. DeepSpeed's log goes to `log_path`.
+    The schedule spans `total_update` optimizer steps. `temperature` is the sampling temperature, which divides the
+    logits. DeepSpeed's log goes to `log_path`.
 
     Raises LearnerError if the temperature is not above 0, or the model cannot be trained (`TreeModel`).
     """
@@ -83,10 +78,7 @@ class Learner:
         self.device = torch.device(deepspeed.get_accelerator().current_device_name())
         self.on_gpu = self.device.type == "cuda"
         self.tokenizer = AutoTokenizer.from_pretrained(model.path, trust_remote_code=model.trust_remote_code)
-        dtype = torch_dtype(config.dtype, self.device.type != "cpu")
-        with partitioned(config):
-            entropy_gradient, in_parts = config.entropy_bonus != 0, config.zero_stage == 3
-            self.model = TreeModel(model, dtype, self.device, entropy_gradient, config.lora_rank > 0, in_parts)
+        self.model = TreeModel(model, config, self.device)
         if config.lora_rank:
             add_adapters(self.model.lm, config.lora_rank, config.lora_alpha, seed)
         self.model.to(self.device).train()
@@ -96,9 +88,7 @@ class Learner:
             self.model.compile_layers()
         self._reference: Any = None
         if config.kl_beta and config.kl_reference == "initial":
-            self._reference = (
-                self._without_adapters if config.lora_rank else initial_model(model, config, dtype, self.device)
-            )
+            self._reference = self._without_adapters if config.lora_rank else initial_model(model, config, self.device)
         self._bad_gradient = torch.zeros((), device=self.device)
         params = [p for p in self.model.parameters() if p.requires_grad]
         for parameter in params:
@@ -112,7 +102,7 @@ class Learner:
         self.num_updates = 0
 
     def _without_adapters(self, batch: MicroBatch, temperature: float) -> tuple[Tensor, Tensor]:
-        """The initial model's forward pass: the frozen weights are still the initial ones."""
+        """The initial model's forward pass, because the frozen weights are still the initial ones."""
         with adapters_disabled(self.model.lm):
             outputs: tuple[Tensor, Tensor] = self.engine(batch, temperature)
         return outputs
@@ -228,10 +218,7 @@ class Learner:
         self._bad_gradient += (~grad.sum().isfinite()).float()
 
     def weights(self, dtype: torch.dtype = torch.float32) -> Iterator[tuple[str, Tensor]]:
-        """(Hugging Face name, tensor) of every weight, or of the adapters alone if those train; valid until the update.
-
-        All ranks must iterate over all of them: ZeRO-3 gathers each from all ranks (`export.trained_weights`).
-        """
+        """(Hugging Face name, tensor) of every weight that trains; every rank must iterate (`trained_weights`)."""
         return trained_weights(self.model.lm, self.config, dtype)
 
     def checksum(self, dtype: torch.dtype) -> str:
@@ -239,22 +226,17 @@ class Learner:
         return checksum(self.weights(), dtype)
 
     def save(self, folder: Path) -> None:
-        """Write all that `load` needs to continue exactly. The folder must not exist; it appears by rename."""
-        part = folder.with_name(folder.name + ".part")
-        if self.rank == 0:
-            shutil.rmtree(part, ignore_errors=True)  # left by a save that was interrupted
-        dist.barrier()
-        part.mkdir(parents=True, exist_ok=True)
-        self._state.save(part)
+        """Write all that `load` needs to continue exactly. STATE is written last: a folder without it is incomplete."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self._state.save(folder)
         dist.barrier()
         if self.rank == 0:
             state = {"rng": self._rng.bit_generator.state, "num_updates": self.num_updates}
-            (part / STATE).write_text(sealed(state))
-            os.rename(part, folder)
+            (folder / STATE).write_text(sealed(state))
         dist.barrier()
 
     def load(self, folder: Path) -> None:
-        """Continue from `save`, which may have run at another number of ranks and another ZeRO stage.
+        """Continue from a `save` by any number of ranks at any ZeRO stage.
 
         Raises LearnerError if the folder holds no such state, ValueError if it is another model's or a file changed.
         """
@@ -265,7 +247,7 @@ class Learner:
         self._rng.bit_generator.state, self.num_updates = state["rng"], state["num_updates"]
 
     def offload(self) -> None:
-        """Move everything to the host, so that an engine can have the accelerator. ZeRO stages 1 to 3 only."""
+        """Move everything to the host, so that an engine can use the accelerator. ZeRO stages 1 to 3 only."""
         self._state.offload()
         self._move_frozen("cpu")
         if self.on_gpu:
@@ -277,7 +259,7 @@ class Learner:
         self._move_frozen(self.device)
 
     def _move_frozen(self, device: torch.device | str) -> None:
-        """Move the weights that no optimizer holds, because DeepSpeed does not move them."""
+        """Move the weights that no optimizer holds: DeepSpeed leaves them where they are."""
         reference = self._reference.parameters() if isinstance(self._reference, nn.Module) else ()
         for parameter in (*self.model.parameters(), *reference):
             if not parameter.requires_grad:

@@ -53,7 +53,9 @@ class StepJudge(Judge):
         self, model: ChatModel, judging: StepJudging, config: RewardConfig, seed: str, required: bool = True
     ) -> None:
         self.model, self.judging, self.config, self.seed, self.required = model, judging, config, seed, required
-        self._pending: dict[str, list[tuple[Trajectory, asyncio.Task[list[Judgement] | PromptTooLong]]]] = defaultdict(list)
+        self._pending: dict[str, list[tuple[Trajectory, asyncio.Task[list[Judgement] | PromptTooLong]]]] = defaultdict(
+            list
+        )
 
     def on_turn(self, task: Task, trajectory: Trajectory, i: int) -> None:
         self._pending[task.id].append((trajectory, _begin(self._judge(task, trajectory, i))))
