@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -21,9 +20,9 @@ from rlanything.launch.membership import JOB_NODES
 from rlanything.plan.checks import check_domain
 from rlanything.plan.plan import Plan
 from rlanything.processes.versions import check_vllm
-from rlanything.rollout.collect import Batch, Collector
+from rlanything.rollout.collect import Collect, Collector
 from rlanything.runs.folder import RunFolder
-from rlanything.types import Group, Task
+from rlanything.types import Task
 
 if TYPE_CHECKING:
     from rlanything.cluster.cluster import Cluster
@@ -62,11 +61,11 @@ class Run:
             for role in plan.roles:
                 self.models[role] = self._chat_model(role, folder)
                 self._closing.callback(self.models[role].engine.close)
-            self._collector = (
+            self.collect: Collect = (
                 self.cluster.collector(self.models, splits)
                 if self.cluster
                 else Collector(self.domain, self.models["policy"], self.models.get("reward"), config.reward)
-            )
+            ).collect
             self._counted: dict[Role, EngineStats] = {}
             self._shares_devices = self.cluster is not None and plan.placement.shares_devices
             self._asleep = False
@@ -83,10 +82,6 @@ class Run:
         if not dataset.num_task:
             return tasks
         return random.Random(f"{self.config.experiment.seed}/tasks").sample(tasks, min(dataset.num_task, len(tasks)))
-
-    async def collect(self, batch: Batch, on_end: Callable[[], None]) -> list[Group]:
-        """Collect a batch as `Collector.collect` does."""
-        return await self._collector.collect(batch, on_end)
 
     def sleep(self) -> None:
         """Give the memory of engines that share accelerators with learners to the learners."""

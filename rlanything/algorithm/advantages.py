@@ -1,7 +1,7 @@
 """Advantages of the policy's turns: integrated feedback, and one rule that compares it within a group.
 
-Pure numpy on plain data. Episodes that the infrastructure broke never enter a baseline, and a judgement without a score
-is absent from the mean: neither can move another episode's advantage.
+Pure numpy on plain data. Episodes that the infrastructure broke enter no baseline, and judgements without a score enter
+no mean, so neither can move another episode's advantage.
 
 A rule is a function `rule(groups, config, *, option=default, ...)` that sets `turn.advantage` for turns of
 `group.valid`. Its keyword-only parameters are what `algorithm.options` may set. It reads `trajectory.reward` (the
@@ -12,7 +12,7 @@ episode's), `turn.signal` (mean step score, or None) and `turn.reward` (integrat
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -21,7 +21,7 @@ import numpy as np
 from rlanything.config.plugins import bind_options, load_object
 from rlanything.config.schema import AlgorithmConfig
 from rlanything.errors import ConfigError
-from rlanything.types import Group, Judgement, Trajectory, Turn
+from rlanything.types import Group, Judgement, Place, Trajectory, Turn
 
 Rule = Callable[..., None]
 ZERO_SPREAD = 1e-8  # a smaller standard deviation is rounding, not a difference
@@ -35,17 +35,16 @@ def standardise(values: Sequence[float]) -> np.ndarray:
     return (x - x.mean()) / x.std()
 
 
-def step_signal(judgements: Iterable[Judgement], place: tuple[int, int]) -> float | None:
+def step_signal(judgements: Sequence[Judgement], place: Place) -> float | None:
     """mean_j S_ij over the judgements of one turn that hold a score.
 
-    None if no judgement holds a score: the turn then takes no part. 0.0 if judgements hold one but none of them
-    counts (unit tests that a correct program fails): the outcome alone then decides, for all episodes alike.
+    None if no judgement holds a score: the turn then takes no part. 0.0 if some judgements must not count (unit tests
+    that a correct program fails) and no other holds a score: the outcome alone then decides, for all episodes alike.
     """
-    found = list(judgements)
-    scores = [s for j in found if j.counts and (s := j.scores[place]) is not None]
+    scores = [s for j in judgements if j.counts and (s := j.scores[place]) is not None]
     if scores:
         return sum(scores) / len(scores)
-    return 0.0 if any(not j.counts for j in found) else None
+    return None if all(j.counts for j in judgements) else 0.0
 
 
 def integrated_feedback(reward: float, signal: float | None, config: AlgorithmConfig) -> float | None:
@@ -68,8 +67,8 @@ def within(accuracy: float, band: Sequence[float]) -> bool:
 def assign_advantages(groups: Sequence[Group], config: AlgorithmConfig) -> None:
     """Fill `signal`, `reward` and `advantage` of every turn, and `reward` of every episode.
 
-    Turns of broken episodes keep None. Advantages below 0 are multiplied by `negative_weight`: a weak policy is then
-    taught less to avoid what seldom works, while the step signal calls every failed try bad.
+    Turns of broken episodes keep None. Advantages below 0 are multiplied by `negative_weight`: the step signal calls
+    every failed try of a weak policy bad, and a smaller weight teaches less to avoid what seldom works.
 
     Raises ConfigError if `algorithm.reward` is score and the environment gave none.
     """
@@ -129,7 +128,7 @@ def step_index(groups: Sequence[Group], config: AlgorithmConfig) -> None:
 def step_index_absorbing(groups: Sequence[Group], config: AlgorithmConfig) -> None:
     """`step_index`, but a finished episode stays in the later baselines with its final feedback.
 
-    Successes end early, so late baselines otherwise hold failures alone, and the z-score there is the step signal's.
+    Otherwise late baselines hold failures alone, because successes end early, and z-scores there compare step signals.
     """
     for group in groups:
         finals = [

@@ -10,7 +10,6 @@ import gc
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,20 +35,8 @@ from rlanything.weights.checksum import checksum, sealed, unsealed
 STATE = "state.json"  # the file of a checkpoint that holds everything but tensors
 
 
-@dataclass(eq=False, kw_only=True)
-class _Micro:
-    """A micro-batch, and log-probabilities [E] of its entries that were computed before it is trained on."""
-
-    batch: MicroBatch
-    old: Tensor | None = None
-    """under the learner's weights when the micro-batch was first computed"""
-    sampling: Tensor | None = None
-    """under the weights that the samples were drawn with, if they were computed"""
-    reference: Tensor | None = None
-    """under the initial model, if the KL term needs them"""
-
-
-Objective = Callable[[_Micro, float], tuple[Tensor, dict[str, Tensor]]]
+Micro = tuple[MicroBatch, TokenBatch]
+Objective = Callable[[MicroBatch, TokenBatch, float], tuple[Tensor, dict[str, Tensor]]]
 
 
 class Learner:
@@ -117,32 +104,28 @@ class Learner:
         minibatches = self._minibatches(samples)
         learner_is_old = config.old_logprobs == "learner"
         kl_to_previous = config.kl_beta != 0 and config.kl_reference == "previous"
-        for i, micros in enumerate(minibatches):
-            for micro in micros:
-                # The first minibatch is trained before the weights change: its training pass gives the old logprobs.
-                if i > 0 and (learner_is_old or kl_to_previous):
-                    micro.old = micro.sampling = self._logprobs(self.engine, micro.batch)
-                if self._reference is not None:
-                    micro.reference = self._logprobs(self._reference, micro.batch)
 
-        def objective(micro: _Micro, total_weight: float) -> tuple[Tensor, dict[str, Tensor]]:
-            new, entropy = self.engine(micro.batch, self.temperature)
-            if micro.old is None:
-                micro.old = new.detach()
-                if micro in minibatches[0]:  # the weights have changed before later minibatches
-                    micro.sampling = micro.old
-            entries = micro.batch.entries
-            weights, advantages, sampled = (
-                torch.from_numpy(a).to(self.device) for a in (entries.weights, entries.advantages, entries.logprobs)
-            )
-            tokens = TokenBatch(
-                weights=weights,
-                advantages=advantages,
-                old=micro.old if learner_is_old else sampled,
-                engine=sampled,
-                reference=micro.old if kl_to_previous else micro.reference,
-                sampling=micro.sampling,
-            )
+        def keep(tokens: TokenBatch, logprobs: Tensor) -> None:
+            """Keep log-probabilities under the weights that sampled."""
+            tokens.sampling = logprobs
+            if learner_is_old:
+                tokens.old = logprobs
+            if kl_to_previous:
+                tokens.reference = logprobs
+
+        for i, micros in enumerate(minibatches):
+            for batch, tokens in micros:
+                # The first minibatch is trained before the weights change: its training pass gives these logprobs.
+                if i > 0 and (learner_is_old or kl_to_previous):
+                    keep(tokens, self._logprobs(self.engine, batch))
+                if self._reference is not None:
+                    tokens.reference = self._logprobs(self._reference, batch)
+        first = [tokens for micros in minibatches[:1] for _, tokens in micros]
+
+        def objective(batch: MicroBatch, tokens: TokenBatch, total_weight: float) -> tuple[Tensor, dict[str, Tensor]]:
+            new, entropy = self.engine(batch, self.temperature)
+            if tokens.sampling is None and tokens in first:
+                keep(tokens, new.detach())
             return policy_loss(new, entropy, tokens, total_weight, config)
 
         return self._train(minibatches, objective)
@@ -150,14 +133,13 @@ class Learner:
     def update_supervised(self, samples: Sequence[Sample]) -> dict[str, float]:
         """Like `update` with cross-entropy at temperature 1 as the loss; advantages and logprobs are not read."""
 
-        def objective(micro: _Micro, total_weight: float) -> tuple[Tensor, dict[str, Tensor]]:
-            new, entropy = self.engine(micro.batch, 1.0)
-            weights = torch.from_numpy(micro.batch.entries.weights).to(self.device)
-            return supervised_loss(new, entropy, weights, total_weight)
+        def objective(batch: MicroBatch, tokens: TokenBatch, total_weight: float) -> tuple[Tensor, dict[str, Tensor]]:
+            new, entropy = self.engine(batch, 1.0)
+            return supervised_loss(new, entropy, tokens.weights, total_weight)
 
         return self._train(self._minibatches(samples), objective)
 
-    def _minibatches(self, samples: Sequence[Sample]) -> list[list[_Micro]]:
+    def _minibatches(self, samples: Sequence[Sample]) -> list[list[Micro]]:
         """This rank's micro-batches of each minibatch."""
         trained = [s for s in samples if s.weights.any()]
         limit = self.config.micro_batch_tokens
@@ -166,14 +148,21 @@ class Learner:
             trees = build_trees(part, limit, self.model.pairs_per_token)
             # FlexAttention skips masked blocks, so trees share one long row. A dense mask is cheapest in short rows.
             batches = pack(trees, limit, limit if self.on_gpu else 0, FLEX_BLOCK if self.on_gpu else 64)
-            packed.append([_Micro(batch=batch) for batch in rank_share(batches, self.rank, self.world)])
+            packed.append([(batch, self._tokens(batch)) for batch in rank_share(batches, self.rank, self.world)])
         return packed
+
+    def _tokens(self, batch: MicroBatch) -> TokenBatch:
+        entries = batch.entries
+        weights, advantages, engine = (
+            torch.from_numpy(a).to(self.device) for a in (entries.weights, entries.advantages, entries.logprobs)
+        )
+        return TokenBatch(weights=weights, advantages=advantages, engine=engine, old=engine)
 
     @torch.no_grad()
     def _logprobs(self, model: Callable[[MicroBatch, float], tuple[Tensor, Tensor]], batch: MicroBatch) -> Tensor:
         return model(batch, self.temperature)[0]
 
-    def _train(self, minibatches: list[list[_Micro]], objective: Objective) -> dict[str, float]:
+    def _train(self, minibatches: list[list[Micro]], objective: Objective) -> dict[str, float]:
         start = time.perf_counter()
         updates = [self._step(m, objective) for _ in range(self.config.num_epoch) for m in minibatches]
         # Some minibatches lack some metrics: the mismatch needs log-probabilities under the sampling weights.
@@ -181,18 +170,18 @@ class Learner:
         metrics = {name: float(np.mean([u[name] for u in updates if name in u])) for name in names}
         if self.on_gpu:
             metrics["peak_gpu_memory_gb"] = torch.cuda.max_memory_reserved(self.device) / 2**30
-        counts = token_counts([micro.batch for micros in minibatches for micro in micros])
+        counts = token_counts([batch for micros in minibatches for batch, _ in micros])
         return metrics | {"num_update": float(len(updates))} | counts | {"train_s": time.perf_counter() - start}
 
-    def _step(self, micros: list[_Micro], objective: Objective) -> dict[str, float]:
+    def _step(self, micros: list[Micro], objective: Objective) -> dict[str, float]:
         """Take one optimizer step and return its metrics, which are equal on all ranks."""
-        local_weight = torch.tensor(sum(float(m.batch.entries.weights.sum()) for m in micros), device=self.device)
+        local_weight = torch.tensor(sum(float(b.entries.weights.sum()) for b, _ in micros), device=self.device)
         dist.all_reduce(local_weight)
         total_weight = float(local_weight)
         sums: dict[str, Tensor] = {}
         self._bad_gradient.zero_()
-        for micro in micros:
-            loss, parts = objective(micro, total_weight)
+        for batch, tokens in micros:
+            loss, parts = objective(batch, tokens, total_weight)
             sums = {name: sums.get(name, 0) + value for name, value in parts.items()}
             self.engine.backward(loss * self.world)  # DeepSpeed averages gradients over the ranks
         values = torch.stack([*sums.values(), self._bad_gradient])
