@@ -278,7 +278,7 @@ def read_episodes(pattern: str, num: int) -> list[Episode]:
         held = judge_held = 0
         for i, turn in enumerate(trajectory.turns):
             prompt, response = len(turn.prompt.ids), len(turn.response_ids)
-            judgements = group.covering((trajectory.index, i))
+            judgements = [j for j in group.judgements if (trajectory.index, i) in j.scores]
             judge = len(judgements[0].prompt.ids) if judgements else 0
             judged = tuple(len(j.response_ids) for j in judgements)
             found[-1].append(Turn(prompt, max(1, prompt - held), response, judge, max(1, judge - judge_held), judged))

@@ -274,10 +274,6 @@ class Group:
         """The judgements of all episodes at once: unit tests."""
         return [j for j in self.judgements if j.shared]
 
-    def covering(self, place: Place) -> list[Judgement]:
-        """The judgements of one turn."""
-        return [j for j in self.judgements if place in j.scores]
-
 
 @dataclass(frozen=True)
 class Sample:

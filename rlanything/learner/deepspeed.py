@@ -33,8 +33,6 @@ from rlanything.types import Sample
 from rlanything.weights.checksum import checksum, sealed, unsealed
 
 STATE = "state.json"  # the file of a checkpoint that holds everything but tensors
-
-
 Micro = tuple[MicroBatch, TokenBatch]
 Objective = Callable[[MicroBatch, TokenBatch, float], tuple[Tensor, dict[str, Tensor]]]
 

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from rlanything.config.schema import LearnerConfig
-from rlanything.learner.adapters import adapter_parameters, frozen_parameters
+from rlanything.learner.adapters import BASE_LAYER, adapter_parameters
 from rlanything.weights.lora import LORA_B, merged
 
 
@@ -35,7 +35,8 @@ def trained_weights(lm: nn.Module, config: LearnerConfig, dtype: torch.dtype) ->
 
 def frozen_weights(lm: nn.Module, config: LearnerConfig) -> Iterator[tuple[str, Tensor]]:
     """(name, float32 tensor) of every weight that the adapters are added to."""
-    return ((name, tensor.float()) for name, tensor in _gathered(frozen_parameters(lm), config.zero_stage))
+    frozen = ((name.replace(BASE_LAYER, ""), p) for name, p in lm.named_parameters() if not p.requires_grad)
+    return ((name, tensor.float()) for name, tensor in _gathered(frozen, config.zero_stage))
 
 
 def export(folder: Path, lm: Any, tokenizer: Any, config: LearnerConfig) -> None:

@@ -67,19 +67,15 @@ class Player:
 
         async def one(index: int) -> Trajectory:
             async with self._limit:
-                trajectory = await self._with_retries(task, index)
+                for attempt in range(self.config.num_retry + 1):
+                    trajectory = await self.episode(task, index, attempt)
+                    trajectory.retries = attempt
+                    if trajectory.status not in RETRIED:
+                        break
             on_end()
             return trajectory
 
         return Group(task=task, trajectories=list(await asyncio.gather(*(one(i) for i in range(num)))))
-
-    async def _with_retries(self, task: Task, index: int) -> Trajectory:
-        for attempt in range(self.config.num_retry + 1):
-            trajectory = await self.episode(task, index, attempt)
-            trajectory.retries = attempt
-            if trajectory.status not in RETRIED:
-                break
-        return trajectory
 
     async def episode(self, task: Task, index: int, attempt: int = 0) -> Trajectory:
         """Play one episode to its end.

@@ -204,7 +204,7 @@ def test_every_turn_is_judged_m_times_and_what_was_sampled_is_kept(domain, model
     group = play(domain, model, SHORT, judge=judge_of(domain, model, 3))
     for trajectory in group.trajectories:
         for i in range(len(trajectory.turns)):
-            found = group.covering((trajectory.index, i))
+            found = [j for j in group.judgements if (trajectory.index, i) in j.scores]
             assert len(found) == 3
             for j in found:
                 assert len(j.response_ids) == len(j.logprobs) > 0 and j.prompt.ids
