@@ -15,6 +15,7 @@ from rlanything.engines.chat_model import ChatModel
 from rlanything.types import Ending, Group, Judgement, Message, Status, Task, Trajectory, Turn
 
 T = TypeVar("T")
+Judged = tuple[Trajectory, list[Judgement] | PromptTooLong]  # an episode, and the judgements of one of its turns
 
 
 class Judge:
@@ -53,18 +54,14 @@ class StepJudge(Judge):
         self, model: ChatModel, judging: StepJudging, config: RewardConfig, seed: str, required: bool = True
     ) -> None:
         self.model, self.judging, self.config, self.seed, self.required = model, judging, config, seed, required
-        self._pending: dict[str, list[tuple[Trajectory, asyncio.Task[list[Judgement] | PromptTooLong]]]] = defaultdict(
-            list
-        )
+        self._pending: dict[str, list[asyncio.Task[Judged]]] = defaultdict(list)
 
     def on_turn(self, task: Task, trajectory: Trajectory, i: int) -> None:
-        self._pending[task.id].append((trajectory, _begin(self._judge(task, trajectory, i))))
+        self._pending[task.id].append(_begin(self._judge(task, trajectory, i)))
 
     async def finish(self, group: Group) -> None:
-        pending = self._pending.pop(group.task.id, [])
-        answers = await asyncio.gather(*(started for _, started in pending))
         kept = {id(t) for t in group.trajectories}  # attempts that the environment broke were judged, too
-        for (trajectory, _), judgements in zip(pending, answers, strict=True):
+        for trajectory, judgements in await asyncio.gather(*self._pending.pop(group.task.id, [])):
             if id(trajectory) not in kept:
                 continue
             if not isinstance(judgements, PromptTooLong):
@@ -74,16 +71,16 @@ class StepJudge(Judge):
                 trajectory.ending = Ending.BROKEN
         group.judgements.sort(key=lambda j: next(iter(j.scores)))
 
-    async def _judge(self, task: Task, trajectory: Trajectory, i: int) -> list[Judgement] | PromptTooLong:
+    async def _judge(self, task: Task, trajectory: Trajectory, i: int) -> Judged:
         session = f"{self.seed}/{task.id}/{trajectory.index}"
         messages, seed = self.judging.messages(task, trajectory, i), request_seed(session, i, "judge")
         try:
             judgements = await _ask(self.model, messages, self.config, seed, session)
         except PromptTooLong as error:
-            return error
+            return trajectory, error
         for judgement in judgements:
             judgement.scores[trajectory.index, i], judgement.parse_error = self.judging.parse(judgement.text)
-        return judgements
+        return trajectory, judgements
 
 
 class TestJudge(Judge):
