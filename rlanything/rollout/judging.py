@@ -113,9 +113,8 @@ class TestJudge(Judge):
     async def _write(self, task: Task) -> list[tuple[Judgement, Any]]:
         session = f"{self.seed}/{task.id}/tests"
         tests = []
-        for judgement in await _ask(
-            self.model, self.judging.messages(task), self.config, request_seed(session), session
-        ):
+        answers = await _ask(self.model, self.judging.messages(task), self.config, request_seed(session), session)
+        for judgement in answers:
             test, judgement.parse_error = self.judging.parse(judgement.text, task)
             judgement.shared = True
             tests.append((judgement, test))
