@@ -10,14 +10,15 @@ import os
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 import ray
 
 from rlanything.cluster.board import board, was_restarted
-from rlanything.config.schema import EngineConfig, ModelConfig
+from rlanything.config.roles import Role
+from rlanything.config.schema import Config
+from rlanything.engines import check_model, start_engine
 from rlanything.engines.base import (
     Completion,
     Engine,
@@ -31,6 +32,8 @@ from rlanything.launch.addresses import use_interface
 from rlanything.processes.watchdog import Watchdog
 
 HEALTH = "health"  # the concurrency group of calls that have a thread of their own
+# Ray's, for an `EngineReplica`. The engine itself queues concurrent calls.
+OPTIONS: dict[str, Any] = {"max_concurrency": 10_000, "concurrency_groups": {HEALTH: 1}}
 
 
 class EngineReplica:
@@ -40,24 +43,12 @@ class EngineReplica:
     memory. Until then `generate`, `clear_caches` and `version_and_checksum` raise EngineError.
     """
 
-    def __init__(
-        self,
-        role: str,
-        model: ModelConfig,
-        config: EngineConfig,
-        seed: int,
-        log_path: Path,
-        sleeps: bool,
-        start_timeout_s: float,
-    ) -> None:
-        from rlanything.engines import make_engine
-
+    def __init__(self, role: Role, config: Config, log_path: Path, sleeps: bool) -> None:
+        """`sleeps`: see `start_engine`."""
         use_interface(ray.util.get_node_ip_address())
         self.restarted = was_restarted(f"engine/{role}_restarts")
-        self._role, self._log_path = role, log_path
-        self._make = partial(make_engine, model, config, seed, log_path, alone=True, sleeps=sleeps)
-        self._watchdog = Watchdog(config.step_timeout_s, log_path)
-        self._start_watchdog = Watchdog(start_timeout_s, log_path, "cluster.restart_timeout_s")
+        self._role, self._config, self._log_path, self._sleeps = role, config, log_path, sleeps
+        self._watchdog = Watchdog(config.engine.of(role).step_timeout_s, log_path)
         self._engine: Engine | None = None
         if not self.restarted or not ray.get(board().sleeps.remote(role)):
             self._start()
@@ -68,9 +59,13 @@ class EngineReplica:
         If that fails after a restart, end the process, so that Ray tries once more: the memory of the process before
         may not have been free yet. Ray restarts no actor whose `__init__` raises.
         """
+        config, model = self._config, self._config.model.of(self._role)
+        engine = config.engine.of(self._role).model_copy(update={"own_process": False})  # this is one
         try:
-            with self._start_watchdog:
-                self._engine = self._make()
+            with Watchdog(config.cluster.restart_timeout_s, self._log_path, "cluster.restart_timeout_s"):
+                check_model(model, engine)  # its files may have changed, and differ between nodes
+                seed = config.experiment.seed
+                self._engine = start_engine(model, engine, seed, self._log_path, alone=True, sleeps=self._sleeps)
                 if self.restarted:
                     self._take_current_weights(self._engine)
         except Exception as error:
@@ -125,7 +120,6 @@ class EngineReplica:
             self._start()
 
     async def version_and_checksum(self) -> tuple[int, str]:
-        """Version and checksum of the weights."""
         return self.engine.version, self._guarded(self.engine.checksum)
 
     def _guarded(self, method: Callable[..., Any], *args: Any) -> Any:
