@@ -10,10 +10,10 @@ import ray
 from rlanything.cluster.board import NAME, Board
 from rlanything.cluster.engines import ReplicatedEngine
 from rlanything.cluster.health import HealthCheck
-from rlanything.cluster.hosts import RESTARTS, HostCollector
-from rlanything.cluster.learners import LearnerGroup, RemoteLearner
+from rlanything.cluster.hosts import RESTARTS, EnvHost, HostCollector
+from rlanything.cluster.learners import LearnerGroup, LearnerRank, RemoteLearner
 from rlanything.cluster.nodes import with_dtypes
-from rlanything.cluster.replica import OPTIONS, EngineReplica
+from rlanything.cluster.replica import REPLICA_OPTIONS, EngineReplica
 from rlanything.cluster.runtime import Runtime
 from rlanything.config.roles import LEARNERS, Learner, Role
 from rlanything.engines import check_model
@@ -33,6 +33,7 @@ class Cluster:
         Raises EngineError, RunError or VersionError if a model or a node does not allow the plan.
         """
         config, self.plan, self.folder = plan.config, plan, folder
+        self.placement, self.logs = plan.placement, folder.logs.absolute()
         for role in plan.roles:  # found here: a replica that cannot start would be restarted in vain
             check_model(config.model.of(role), config.engine.of(role))
         models = [Path(config.model.of(role).path) for role in plan.roles]
@@ -48,14 +49,13 @@ class Cluster:
 
     def chat_model(self, role: Role) -> ChatModel:
         """A role's replicas as one engine, with its chat. Raises EngineError if a replica cannot start."""
-        config, logs = self.config, self.folder.logs.absolute()
-        restarts, sleeps = config.cluster.num_restart, self.plan.placement.shares_devices
+        config, sleeps = self.config, self.placement.shares_devices
+        options = REPLICA_OPTIONS | {"max_restarts": config.cluster.num_restart}
         replicas = []
-        for i, slot in enumerate(self.plan.placement.engines[role]):
-            log = logs / f"engine_{role}_{i}.log"
-            arguments = (role, config, log, sleeps)
-            replicas.append(self.runtime.start(EngineReplica, slot, *arguments, max_restarts=restarts, **OPTIONS))
-        engine = ReplicatedEngine(role, config, replicas, self.board, str(logs / f"engine_{role}_*.log"))
+        for i, slot in enumerate(self.placement.engines[role]):
+            log = self.logs / f"engine_{role}_{i}.log"
+            replicas.append(self.runtime.start(EngineReplica, slot, role, config, log, sleeps, **options))
+        engine = ReplicatedEngine(role, config, replicas, self.board, str(self.logs / f"engine_{role}_*.log"))
         engine.stats()  # returns once all are up
         for i, replica in enumerate(replicas):
             self._health.watch(replica, f"replica {i} of the {role} engine", config.engine.of(role).step_timeout_s)
@@ -63,14 +63,21 @@ class Cluster:
 
     def collector(self, models: Mapping[Role, ChatModel], splits: Sequence[str]) -> HostCollector:
         """Start the environment hosts. They call the replicas without going through this process."""
+        config, slots = self.config, self.placement.hosts
         engines: dict[Role, Engine] = {role: models[role].engine for role in LEARNERS if role in models}
-        return HostCollector(self.runtime, self.plan.placement.hosts, self.config, splits, engines)
+        options = {"max_restarts": config.cluster.num_restart}
+        hosts = [self.runtime.start(EnvHost, slot, config, splits, list(engines), **options) for slot in slots]
+        return HostCollector(hosts, config.cluster, engines)
 
     def learner(self, role: Learner, total_update: int, temperature: float) -> RemoteLearner:
         """Make a role's learner on all ranks; start the ranks first if they do not run yet."""
         if self._learners is None:
-            logs = self.folder.logs.absolute()
-            self._learners = LearnerGroup(self.runtime, self.config, self.plan.placement, logs)
+            slots, shares_devices = self.placement.learners, self.placement.shares_devices
+            ranks = [
+                self.runtime.start(LearnerRank, slot, i, len(slots), self.config, self.logs, shares_devices)
+                for i, slot in enumerate(slots)
+            ]
+            self._learners = LearnerGroup(ranks, self.config.cluster.rank_timeout_s)
         self._learners.call("load_model", role, total_update, temperature)
         return RemoteLearner(self._learners, role, self.plan.routes[role])
 

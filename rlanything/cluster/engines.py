@@ -145,13 +145,13 @@ class ReplicatedEngine:
         return held[0][1]
 
     def sleep(self) -> None:
-        ray.get(self.board.set_sleeps.remote(self.role, True))
+        ray.get(self.board.set_asleep.remote(self.role, True))
         self._call_all("sleep")
 
     def wake(self, cache: bool = True) -> None:
         """Wake the replicas. The board calls the role asleep until its engines have their caches, too."""
         if cache:
-            ray.get(self.board.set_sleeps.remote(self.role, False))
+            ray.get(self.board.set_asleep.remote(self.role, False))
         self._call_all("wake", cache)
 
     def stats(self) -> EngineStats:

@@ -13,14 +13,12 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 
 from rlanything.cluster.board import was_restarted
 from rlanything.cluster.calls import Patience, cause, unwrapped
-from rlanything.cluster.runtime import Runtime
 from rlanything.config.roles import Role
-from rlanything.config.schema import Config
+from rlanything.config.schema import ClusterConfig, Config
 from rlanything.domains.registry import make_domain
 from rlanything.engines.base import Engine, EngineError
 from rlanything.engines.chat import Chat
 from rlanything.engines.chat_model import ChatModel
-from rlanything.plan.placement import Slot
 from rlanything.rollout.collect import Batch, Collector
 from rlanything.types import Group
 
@@ -30,12 +28,13 @@ START_S = 120.0  # more time for a host's first answer: it may be starting
 
 
 class _Playing:
-    """A batch under way: its task, and how many of its episodes have ended."""
+    """A batch under way."""
 
     def __init__(self, task: Any) -> None:
         self.task, self.ended = task, 0
 
-    def count(self) -> None:
+    def on_end(self) -> None:
+        """Count one more ended episode."""
         self.ended += 1
 
 
@@ -62,7 +61,7 @@ class EnvHost:
         models = {role: ChatModel(engine, self.chats[role]) for role, engine in engines.items()}
         collector = Collector(self.domain, models["policy"], models.get("reward"), self.config.reward)
         try:
-            return await collector.collect(batch, this.count)
+            return await collector.collect(batch, this.on_end)
         finally:
             if self._playing.get(number) is this:
                 del self._playing[number]
@@ -75,18 +74,9 @@ class EnvHost:
 class HostCollector:
     """Spreads batches over the hosts in turn. If a host dies, Ray restarts it and it plays its share from the start."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        slots: Sequence[Slot],
-        config: Config,
-        splits: Sequence[str],
-        engines: Mapping[Role, Engine],
-    ) -> None:
-        self.engines, self.config = engines, config.cluster
-        options = {"max_restarts": self.config.num_restart, "max_concurrency": 1000}
+    def __init__(self, hosts: Sequence[Any], config: ClusterConfig, engines: Mapping[Role, Engine]) -> None:
+        self.hosts, self.config, self.engines = hosts, config, engines
         self._turn, self._numbers = 0, count()
-        self.hosts = [runtime.start(EnvHost, slot, config, splits, list(engines), **options) for slot in slots]
 
     async def collect(self, batch: Batch, on_end: Callable[[], None]) -> list[Group]:
         """Collect a batch as `Collector.collect` does. Hosts that get tasks also share `max_concurrent` evenly.
@@ -141,15 +131,14 @@ async def _watch(host: Any, number: int, tell: Callable[[int], None], timeout_s:
         try:
             async with asyncio.timeout(limit_s):
                 ended = await host.ended.remote(number)
+            patience.answered()
+            limit_s = timeout_s
+            tell(ended)
         except TimeoutError:
             ray.kill(host, no_restart=False)
             return
         except ActorDiedError:  # the call that waits for the share raises it
             return
         except ActorUnavailableError:  # the connection broke, or the host died and `_share` cancels this
-            await asyncio.sleep(REPORT_S)
-            continue
-        patience.answered()
-        limit_s = timeout_s
-        tell(ended)
+            pass
         await asyncio.sleep(REPORT_S)

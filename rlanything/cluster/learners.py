@@ -17,13 +17,12 @@ import torch
 import torch.distributed as dist
 
 from rlanything.cluster.calls import result
-from rlanything.cluster.runtime import Runtime
 from rlanything.cluster.weights import StagedWeights, stage
 from rlanything.config.roles import Learner
 from rlanything.config.schema import Config
 from rlanything.errors import RunError
 from rlanything.launch.addresses import use_interface
-from rlanything.plan.placement import Placement, Route
+from rlanything.plan.placement import Route
 from rlanything.types import Sample
 from rlanything.weights.transfer import Meeting, Sender
 from rlanything.weights.transfer.broadcast import BroadcastMeeting
@@ -35,23 +34,23 @@ logger = logging.getLogger(__name__)
 class LearnerRank:
     """A Ray actor: one rank of all learners. All ranks must get the same calls in the same order.
 
-    Calls raise RunError if another rank is lost, or takes more than `cluster.rank_timeout_s` seconds to take part.
+    Calls raise RunError if another rank is lost, or takes more than `cluster.rank_timeout_s` to take part.
     """
 
-    def __init__(self, config: Config, rank: int, world: int, logs: Path, shares_device: bool) -> None:
+    def __init__(self, rank: int, world: int, config: Config, logs: Path, shares_device: bool) -> None:
         self.config, self.rank, self.world, self.shares_device = config, rank, world, shares_device
         self.log_path = logs / f"learners_{rank}.log"
         self.learners: dict[str, Any] = {}
         self._senders: dict[str, tuple[Meeting, Sender]] = {}
 
     def free_address(self) -> tuple[str, int]:
-        """This rank's host, and a port that is free there now. Of rank 0, others can meet there."""
+        """This rank's host and a port that is free there now. The ranks meet at rank 0's."""
         with socket.socket() as probe:
             probe.bind(("", 0))
             return ray.util.get_node_ip_address(), probe.getsockname()[1]
 
     def join(self, host: str, port: int) -> None:
-        """Join the other ranks' process group, which meets at rank 0's `host` and `port`."""
+        """Join the other ranks' process group at rank 0's `host` and `port`."""
         os.environ |= {
             "RANK": str(self.rank),
             "WORLD_SIZE": str(self.world),
@@ -85,7 +84,7 @@ class LearnerRank:
             return getattr(learner, method)(*args)
 
     def stage(self, role: str, dtype: torch.dtype, meeting: Meeting | None) -> StagedWeights:
-        """Gather the weights into the object store, which rank 0 does, and send them if there is a `meeting`."""
+        """Gather the weights. Rank 0 puts them into the object store; at a `meeting` they are also sent directly."""
         with self._on_device(role) as learner:
             staged = stage(learner.weights(dtype), self.rank == 0, self._sender(role, meeting) if meeting else None)
         if not staged.sent:
@@ -134,13 +133,8 @@ class LearnerRank:
 class LearnerGroup:
     """All ranks of the learners."""
 
-    def __init__(self, runtime: Runtime, config: Config, placement: Placement, logs: Path) -> None:
-        world, shares = len(placement.learners), placement.shares_devices
-        self.ranks = [
-            runtime.start(LearnerRank, slot, config, rank, world, logs, shares)
-            for rank, slot in enumerate(placement.learners)
-        ]
-        self.timeout_s = config.cluster.rank_timeout_s
+    def __init__(self, ranks: Sequence[Any], timeout_s: float) -> None:
+        self.ranks, self.timeout_s = ranks, timeout_s
         self.call("join", *self.call("free_address")[0])
 
     def call(self, method: str, *args: Any) -> list[Any]:
@@ -156,7 +150,7 @@ class LearnerGroup:
 
 
 class RemoteWeights:
-    """A learner's current weights. The ranks gather them when they are first asked for, and only once."""
+    """A learner's current weights. The ranks gather them once, when they are first asked for."""
 
     def __init__(self, group: LearnerGroup, role: str, dtype: torch.dtype, route: Route) -> None:
         self.group, self.role, self.dtype, self.route = group, role, dtype, route
@@ -173,7 +167,7 @@ class RemoteWeights:
         return BroadcastMeeting(host=host, port=port, size=1 + num_worker, nccl=on_accelerators)
 
     def stage(self, meeting: Meeting | None = None) -> StagedWeights:
-        """Put the weights into the object store. If there is a meeting, send them directly to the workers, too."""
+        """Put the weights into the object store. If there is a `meeting`, send them directly to the workers, too."""
         if self.staged is None:
             of_rank = self.group.call("stage", self.role, self.dtype, meeting)
             self.staged = replace(of_rank[0], sent=all(staged.sent for staged in of_rank))
@@ -181,7 +175,7 @@ class RemoteWeights:
 
 
 class RemoteLearner:
-    """The methods of `learner.deepspeed.Learner` that the loop calls, on all ranks of a group."""
+    """The methods of `learner.deepspeed.Learner` that the loop calls, on all ranks."""
 
     def __init__(self, group: LearnerGroup, role: str, route: Route) -> None:
         self.group, self.role, self.route = group, role, route
@@ -189,9 +183,8 @@ class RemoteLearner:
     def update(self, samples: Sequence[Sample]) -> dict[str, float]:
         """Train on the samples. Token counts are summed over the ranks; all other metrics are equal on all of them."""
         metrics: list[dict[str, float]] = self._call("update", samples)
-        summed = {
-            name: sum(m[name] for m in metrics) for name in ("entries", "tree_tokens", "sample_tokens", "padded_tokens")
-        }
+        counts = "entries", "tree_tokens", "sample_tokens", "padded_tokens"
+        summed = {name: sum(of_rank[name] for of_rank in metrics) for name in counts}
         return metrics[0] | summed | {"packing_ratio": summed["sample_tokens"] / max(1.0, summed["tree_tokens"])}
 
     def weights(self, dtype: torch.dtype) -> RemoteWeights:
@@ -206,7 +199,6 @@ class RemoteLearner:
         return self._latest.stage().checksum
 
     def save(self, folder: Path) -> None:
-        """Save a checkpoint. Every rank's node must see the folder."""
         self._call("save", folder)
 
     def load(self, folder: Path) -> None:

@@ -32,8 +32,8 @@ from rlanything.launch.addresses import use_interface
 from rlanything.processes.watchdog import Watchdog
 
 HEALTH = "health"  # the concurrency group of calls that have a thread of their own
-# Ray's, for an `EngineReplica`. The engine itself queues concurrent calls.
-OPTIONS: dict[str, Any] = {"max_concurrency": 10_000, "concurrency_groups": {HEALTH: 1}}
+# Ray's options. The engine itself queues concurrent calls.
+REPLICA_OPTIONS: dict[str, Any] = {"max_concurrency": 10_000, "concurrency_groups": {HEALTH: 1}}
 
 
 class EngineReplica:
@@ -50,7 +50,7 @@ class EngineReplica:
         self._role, self._config, self._log_path, self._sleeps = role, config, log_path, sleeps
         self._watchdog = Watchdog(config.engine.of(role).step_timeout_s, log_path)
         self._engine: Engine | None = None
-        if not self.restarted or not ray.get(board().sleeps.remote(role)):
+        if not self.restarted or not ray.get(board().asleep.remote(role)):
             self._start()
 
     def _start(self) -> None:
