@@ -4,8 +4,8 @@ An episode stays with the replica that began it, whose prefix cache holds it. A 
 fewest requests under way. Ray restarts a replica that dies, and the replica takes the current weights from the board;
 meanwhile another replica serves its requests.
 
-Weights go through the object store. After a first transfer the receivers know names and shapes, so learners can send
-weights directly to them, too (`weights/transfer`).
+Weights go through the object store. After a first transfer the receivers know names and shapes, so that learners can
+also send weights directly to them (`weights/transfer`).
 """
 
 from __future__ import annotations
@@ -106,13 +106,10 @@ class ReplicatedEngine:
         meeting = self._meet(tensors) if self._expected and tensors.staged is None else None
         loading: list[ray.ObjectRef] = []
         if meeting:
-            loading = [
-                replica.load_weights.remote(
-                    version,
-                    IncomingWeights(meeting=meeting, first_worker=i * self.num_worker, expected=self._expected),
-                )
-                for i, replica in enumerate(self.replicas)
-            ]
+            for i, replica in enumerate(self.replicas):
+                first_worker = i * self.num_worker
+                incoming = IncomingWeights(meeting=meeting, first_worker=first_worker, expected=self._expected)
+                loading.append(replica.load_weights.remote(version, incoming))
         staged = tensors.stage(meeting)
         self._expected = staged.expected
         if not staged.sent:
@@ -122,7 +119,7 @@ class ReplicatedEngine:
         self.version = version
 
     def _meet(self, weights: RemoteWeights) -> Meeting | None:
-        """The place where these replicas meet the learners: a new one if a replica was restarted since."""
+        """Where replicas and learners meet, in a new place if a replica was restarted; None if one has no engine."""
         processes = self._call_all("process_id")
         if not all(processes):  # a replica died asleep, and waits for its memory
             return None
@@ -163,8 +160,7 @@ class ReplicatedEngine:
         """Do nothing: `Runtime.close` ends the replicas."""
 
     def _call_all(self, method: str, *args: Any, under_way: Sequence[ray.ObjectRef] = ()) -> list[Any]:
-        """Call a method of all replicas at the same time and return their results. A replica that restarts is called
-        again. If calls are `under_way`, wait for those."""
+        """Call a method of all replicas at once, or wait for calls `under_way`; call one that restarts again."""
         calls = under_way or [getattr(replica, method).remote(*args) for replica in self.replicas]
         return [self._result(i, call, method, *args) for i, call in enumerate(calls)]
 

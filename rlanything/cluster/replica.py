@@ -56,14 +56,14 @@ class EngineReplica:
     def _start(self) -> None:
         """Make the engine.
 
-        If that fails after a restart, end the process, so that Ray tries once more: the memory of the process before
-        may not have been free yet. Ray restarts no actor whose `__init__` raises.
+        If that fails after a restart, as when the memory of the process before is not free yet, end the process, so
+        that Ray tries once more: Ray restarts no actor whose `__init__` raises.
         """
         config, model = self._config, self._config.model.of(self._role)
         engine = config.engine.of(self._role).model_copy(update={"own_process": False})  # this is one
         try:
             with Watchdog(config.cluster.restart_timeout_s, self._log_path, "cluster.restart_timeout_s"):
-                check_model(model, engine)  # its files may have changed, and differ between nodes
+                check_model(model, engine)  # on this node, and again at a restart
                 seed = config.experiment.seed
                 self._engine = start_engine(model, engine, seed, self._log_path, alone=True, sleeps=self._sleeps)
                 if self.restarted:
@@ -125,8 +125,8 @@ class EngineReplica:
     def _guarded(self, method: Callable[..., Any], *args: Any) -> Any:
         """Call a method of the engine; raise its EngineError.
 
-        End the process if the engine is dead or hangs, or if the call raises anything else, since half of the weights
-        may be old then, or memory may be lost. torch and vLLM raise several kinds of errors.
+        End the process if the engine is dead or hangs, or if the call raises anything else (torch and vLLM raise many
+        kinds of errors): half of the weights may be old then, or memory may be lost.
         """
         try:
             with self._watchdog:
@@ -139,7 +139,7 @@ class EngineReplica:
             self._end(error)
 
     def _end(self, error: Exception) -> NoReturn:
-        """Log the error and end this process. Ray restarts it, and callers repeat their calls."""
+        """Log the error and end this process: Ray restarts it, and callers repeat their calls."""
         try:
             with open(self._log_path, "a") as log:
                 print("the engine broke; its process ends and is restarted:", file=log)

@@ -127,20 +127,14 @@ def run_worker(me: Membership, command: list[str], log: Path) -> int:
     Raises LaunchError if node 0 or this node's Ray is gone, VersionError if packages do not fit.
     """
     connection = StatusConnection(me, job_token(os.environ, command), JOIN_TIMEOUT_S)
-    node, stopped = f"node {me.rank} ({socket.gethostname()})", False
-
-    def report_stop(*_: Any) -> None:
-        nonlocal stopped
-        stopped = True
-        connection.report_stop()
-
-    signal.signal(signal.SIGINT, report_stop)
-    signal.signal(signal.SIGTERM, report_stop)
+    node = f"node {me.rank} ({socket.gethostname()})"
+    signal.signal(signal.SIGINT, connection.report_stop)
+    signal.signal(signal.SIGTERM, connection.report_stop)
     ray: subprocess.Popen[bytes] | None = None
     try:
         check_versions(installed(), node)
         ray = start_ray(me, connection.head, connection.address, connection.token, log)
-        while ray.poll() is None or stopped:  # a stopped job's Ray may end before node 0 sends the status
+        while ray.poll() is None or connection.stopped:  # a stopped job's Ray may end before node 0 sends the status
             try:
                 status = connection.exit_status(POLL_S)
             except OSError as error:
@@ -158,7 +152,7 @@ def run_worker(me: Membership, command: list[str], log: Path) -> int:
 
 
 def run_script(command: list[str], env: dict[str, str], must_stop: Callable[[], bool]) -> int:
-    """Run the script until it ends or `must_stop`, and return its exit status (128 + number for a signal).
+    """Run the script until it ends or `must_stop`. Returns its exit status (128 + number for a signal).
 
     SIGINT and SIGTERM are forwarded as SIGTERM; the script may ignore a copy (`guard.REPEAT_S`). If the script ends by
     that SIGTERM, the status names the signal that came first.

@@ -21,10 +21,7 @@ NODE_ENV = {"RAY_worker_niceness": "0"}
 
 
 def fresh_token(env: Mapping[str, str]) -> str:
-    """A new token for Ray; "" if `env` already says how Ray authenticates.
-
-    The token stays in memory: if Ray had to make one, it would write it to the home folder.
-    """
+    """A new token for Ray; "" if `env` already says how Ray authenticates. Ray would write its own token to a file."""
     configured = any(name in env for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
     return "" if configured else secrets.token_hex(TOKEN_BYTES)
 
@@ -35,10 +32,7 @@ def authentication(token: str) -> dict[str, str]:
 
 
 def allow_loopback() -> None:
-    """Have Ray in this process accept LOOPBACK as a node's address, and listen there only.
-
-    By default Ray replaces it by this machine's address in the network, and listens on all interfaces.
-    """
+    """Have Ray in this process listen at LOOPBACK only; by default it replaces that by this machine's address."""
     services.resolve_ip_for_localhost = lambda host: host
 
 

@@ -14,9 +14,8 @@ PROBE = ("192.0.2.1", 9)  # RFC 5737 reserves this address: no machine has it, s
 def address_of(host: str) -> str:
     """The IPv4 address of a host name: schedulers give names, but Ray needs a node's address.
 
-    Some systems map their own name to the loopback, where no other node reaches them. Such a name means this machine,
-    and the result is its address on the default route. Raises OSError if the name is unknown, or if it means the
-    loopback and this machine has no default route.
+    Some systems map their own name to the loopback, where no other node reaches them; the result is then this machine's
+    address on the default route. Raises OSError if the name is unknown or no default route exists.
     """
     entries = socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)
     addresses = [str(entry[4][0]) for entry in entries]
@@ -28,10 +27,9 @@ def address_of(host: str) -> str:
 
 
 def use_interface(address: str) -> None:
-    """Have gloo use the network interface with `address`, the one by which Ray knows this machine.
+    """Have gloo use the network interface with `address`, by which Ray knows this machine, if there is one.
 
-    By default gloo takes the interface of the host's own name, which is the loopback on some machines. If no interface
-    has the address, gloo keeps its default.
+    By default gloo takes the interface of the host's own name, which is the loopback on some machines.
     """
     names = [name for name, entries in psutil.net_if_addrs().items() if any(e.address == address for e in entries)]
     if names:

@@ -42,19 +42,18 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class StatusServer:
-    """Node 0's end. Raises LaunchError if it cannot listen.
+    """Node 0's end. `job` is the job's token (`membership.job_token`), `token` Ray's.
 
-    `lost` is the rank of the first node that left before `end`, `reason` the fault that it reported. `stopped` becomes
-    true if a node was told to stop. `job` is the job's token (`membership.job_token`), `token` Ray's.
+    Raises LaunchError if it cannot listen.
     """
 
     def __init__(self, host: str, port: int, num_node: int, job: bytes, token: str = "") -> None:
         self.num_node, self._job, self._token = num_node, job, token.encode()
         self._socket = listen(host, port)
         self._nodes: list[socket.socket] = []
-        self.lost: int | None = None
-        self.reason = ""
-        self.stopped = False
+        self.lost: int | None = None  # the rank of the first node that left before `end`
+        self.reason = ""  # the fault that it reported
+        self.stopped = False  # a node was told to stop
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
@@ -88,8 +87,7 @@ class StatusServer:
     def end(self, status: int) -> None:
         """Send the exit status to all nodes and hang up.
 
-        Wait LATE_S for nodes that have not connected yet, since nobody else would tell them, but not if a signal ended
-        the job.
+        Wait LATE_S for nodes that have not connected yet, since nobody else tells them, unless a signal ended the job.
         """
         deadline = time.monotonic() + (LATE_S if status < SIGNALS else 0)
         while len(self._nodes) < self.num_node - 1 and time.monotonic() < deadline:
@@ -110,6 +108,7 @@ class StatusConnection:
     """
 
     def __init__(self, me: Membership, job: bytes, timeout_s: float) -> None:
+        self.stopped = False
         deadline = time.monotonic() + timeout_s
         while True:
             try:
@@ -132,8 +131,9 @@ class StatusConnection:
         self.head: str = self._socket.getpeername()[0]
         self.address: str = self._socket.getsockname()[0]
 
-    def report_stop(self) -> None:
-        """Tell node 0 that this node was told to stop."""
+    def report_stop(self, *_: object) -> None:
+        """Tell node 0 that this node was told to stop. A handler of signals."""
+        self.stopped = True
         with suppress(OSError):  # node 0 is gone: `exit_status` raises
             self._socket.send(STOP)
 
@@ -143,8 +143,7 @@ class StatusConnection:
             self._socket.sendall(FAULT + text.encode()[:FAULT_BYTES])
 
     def exit_status(self, wait_s: float) -> int | None:
-        """The exit status that node 0 sends; None if it sends none within `wait_s` seconds. Raises OSError if node 0 is
-        gone."""
+        """The exit status, None if node 0 sends none within `wait_s` seconds. Raises OSError if node 0 is gone."""
         if not select.select([self._socket], [], [], wait_s)[0]:
             return None
         status = self._socket.recv(1)
@@ -153,7 +152,6 @@ class StatusConnection:
         return status[0]
 
     def close(self) -> None:
-        """Hang up."""
         self._socket.close()
 
 

@@ -39,7 +39,7 @@ def adopt_orphans() -> None:
 
 
 def end_with_multiprocessing_parent() -> None:
-    """Call `die_with_parent` if multiprocessing started this process; do nothing in any other process.
+    """Call `die_with_parent` if multiprocessing started this process.
 
     vLLM's processes would otherwise survive a killed parent and keep all of its accelerator's memory.
     """
