@@ -72,11 +72,9 @@ class Cluster:
     def learner(self, role: Learner, total_update: int, temperature: float) -> RemoteLearner:
         """Make a role's learner on all ranks; start the ranks first if they do not run yet."""
         if self._learners is None:
-            slots, shares_devices = self.placement.learners, self.placement.shares_devices
-            ranks = [
-                self.runtime.start(LearnerRank, slot, i, len(slots), self.config, self.logs, shares_devices)
-                for i, slot in enumerate(slots)
-            ]
+            arguments = (self.config, self.logs, self.placement.shares_devices)
+            slots = enumerate(self.placement.learners)
+            ranks = [self.runtime.start(LearnerRank, slot, rank, *arguments) for rank, slot in slots]
             self._learners = LearnerGroup(ranks, self.config.cluster.rank_timeout_s)
         self._learners.call("load_model", role, total_update, temperature)
         return RemoteLearner(self._learners, role, self.plan.routes[role])

@@ -21,7 +21,7 @@ from rlanything.cluster.weights import StagedWeights, stage
 from rlanything.config.roles import Learner
 from rlanything.config.schema import Config
 from rlanything.errors import RunError
-from rlanything.launch.addresses import use_interface
+from rlanything.launch.network import use_interface
 from rlanything.plan.placement import Route
 from rlanything.types import Sample
 from rlanything.weights.transfer import Meeting, Sender
@@ -37,8 +37,8 @@ class LearnerRank:
     Calls raise RunError if another rank is lost, or takes more than `cluster.rank_timeout_s` to take part.
     """
 
-    def __init__(self, rank: int, world: int, config: Config, logs: Path, shares_device: bool) -> None:
-        self.config, self.rank, self.world, self.shares_device = config, rank, world, shares_device
+    def __init__(self, rank: int, config: Config, logs: Path, shares_device: bool) -> None:
+        self.rank, self.config, self.shares_device = rank, config, shares_device
         self.log_path = logs / f"learners_{rank}.log"
         self.learners: dict[str, Any] = {}
         self._senders: dict[str, tuple[Meeting, Sender]] = {}
@@ -49,11 +49,11 @@ class LearnerRank:
             probe.bind(("", 0))
             return ray.util.get_node_ip_address(), probe.getsockname()[1]
 
-    def join(self, host: str, port: int) -> None:
-        """Join the other ranks' process group at rank 0's `host` and `port`."""
+    def join(self, world: int, host: str, port: int) -> None:
+        """Join the process group of `world` ranks at rank 0's `host` and `port`."""
         os.environ |= {
             "RANK": str(self.rank),
-            "WORLD_SIZE": str(self.world),
+            "WORLD_SIZE": str(world),
             "LOCAL_RANK": "0",  # a process sees no other accelerator than its slot's
             "MASTER_ADDR": host,
             "MASTER_PORT": str(port),
@@ -68,7 +68,6 @@ class LearnerRank:
             start_deepspeed(self.log_path, self.config.cluster.rank_timeout_s)
 
     def load_model(self, role: Learner, total_update: int, temperature: float) -> None:
-        """Make this rank's part of a role's learner."""
         from rlanything.learner import deepspeed
 
         model, training = self.config.model.of(role), self.config.training.of(role)
@@ -79,7 +78,6 @@ class LearnerRank:
             self.learners[role].offload()
 
     def call(self, role: str, method: str, *args: Any) -> Any:
-        """Call a method of a role's learner."""
         with self._on_device(role) as learner:
             return getattr(learner, method)(*args)
 
@@ -135,7 +133,7 @@ class LearnerGroup:
 
     def __init__(self, ranks: Sequence[Any], timeout_s: float) -> None:
         self.ranks, self.timeout_s = ranks, timeout_s
-        self.call("join", *self.call("free_address")[0])
+        self.call("join", len(ranks), *self.call("free_address")[0])
 
     def call(self, method: str, *args: Any) -> list[Any]:
         """Call a method of every rank; return their results. Raises RunError if a rank dies or hangs."""

@@ -28,7 +28,7 @@ from rlanything.engines.base import (
     SamplingParams,
     peak_memory_gb,
 )
-from rlanything.launch.addresses import use_interface
+from rlanything.launch.network import use_interface
 from rlanything.processes.watchdog import Watchdog
 
 HEALTH = "health"  # the concurrency group of calls that have a thread of their own

@@ -20,7 +20,7 @@ import psutil
 import ray
 
 from rlanything.errors import RunError
-from rlanything.launch.access import LOOPBACK, NODE_ENV, allow_loopback, fresh_token
+from rlanything.launch.network import LOOPBACK, NODE_ENV, allow_loopback, fresh_token
 from rlanything.processes.interrupts import raise_missed_interrupt
 from rlanything.processes.orphans import adopt_orphans
 

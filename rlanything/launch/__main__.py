@@ -27,9 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from rlanything.errors import ClearError
-from rlanything.launch.access import ASK_LOOPBACK, LOOPBACK, NODE_ENV, authentication, fresh_token
-from rlanything.launch.addresses import address_of
 from rlanything.launch.membership import JOB_NODES, LaunchError, Membership, job_token, membership
+from rlanything.launch.network import ASK_LOOPBACK, LOOPBACK, NODE_ENV, address_of, authentication, fresh_token
 from rlanything.launch.status import JOIN_TIMEOUT_S, StatusConnection, StatusServer, listen
 from rlanything.processes.guard import run_guarded
 from rlanything.processes.orphans import die_with_parent
@@ -51,7 +50,7 @@ def start_ray(me: Membership, head: str, address: str, token: str, log: Path) ->
         role = [f"--address={head}:{me.port}"]
     # Two nodes that start on one machine at the same time would get the same sockets from Ray in one folder.
     folder = Path(os.environ.get("RAY_TMPDIR", tempfile.gettempdir())) / f"ray_node_{me.rank}"
-    ray_cli = "rlanything.launch.access" if head == LOOPBACK else "ray.scripts.scripts"
+    ray_cli = "rlanything.launch.network" if head == LOOPBACK else "ray.scripts.scripts"
     with open(log, "ab") as out:
         return subprocess.Popen(
             [

@@ -16,8 +16,8 @@ import threading
 import time
 from contextlib import suppress
 
-from rlanything.launch.addresses import address_of
 from rlanything.launch.membership import LaunchError, Membership
+from rlanything.launch.network import address_of
 
 ADMITTED, CONFIRMED, STOP, FAULT = b"a", b"c", b"s", b"f"
 RANK_BYTES = 4
