@@ -105,9 +105,9 @@ def _own_sigterm_handler() -> Iterator[None]:
 
 
 def wait_for_head(address: str, limit_s: float = HEAD_S) -> None:
-    """Wait until a Ray head answers at `address`; Ray itself would try for many minutes without a message.
+    """Wait until a Ray head answers at `address`. Raises RunError if none does within `limit_s`.
 
-    Raises RunError if none does within `limit_s`.
+    Ray itself would try for many minutes without a message.
     """
     deadline = time.monotonic() + limit_s
     while fault := _head_fault(address, limit_s):

@@ -67,11 +67,10 @@ class StatusServer:
         rank, reason = 0, b""
         with suppress(OSError):  # the connection broke
             greeting = node.recv(len(self._job) + RANK_BYTES, socket.MSG_WAITALL)
-            if not greeting.startswith(self._job):  # a stranger, or a node of another job that was given this port too
-                node.close()
-                return
-            node.sendall(ADMITTED + bytes([len(self._token)]) + self._token)
-            if node.recv(1) != CONFIRMED:
+            ours = greeting.startswith(self._job)  # else a stranger, or a node of another job that has this port too
+            if ours:
+                node.sendall(ADMITTED + bytes([len(self._token)]) + self._token)
+            if not ours or node.recv(1) != CONFIRMED:
                 node.close()
                 return
             rank = int.from_bytes(greeting[len(self._job) :])

@@ -16,7 +16,7 @@ libc.prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
 
 
 def check_call(result: int, call: str) -> int:
-    """Return the `result` of a libc function. Raise OSError, naming `call`, if it is negative."""
+    """The `result` of a libc function. Raises OSError, naming `call`, if it is negative."""
     if result < 0:
         error = ctypes.get_errno()
         raise OSError(error, f"{call}: {os.strerror(error)}")
