@@ -1,4 +1,4 @@
-"""Engines make all tokens: `make_engine` starts the one that a configuration names."""
+"""Engines make all tokens: `start_engine` starts the one that a configuration names."""
 
 from __future__ import annotations
 
@@ -14,20 +14,6 @@ if TYPE_CHECKING:
 
 KINDS = ("vllm", "transformers")
 TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "tekken.json")  # a tokenizer has at least one of these
-
-
-def make_engine(
-    model: ModelConfig,
-    config: EngineConfig,
-    seed: int,
-    log_path: Path,
-    encoder: Encoder | None = None,
-    alone: bool = False,
-    sleeps: bool = False,
-) -> Engine:
-    """Check the model, then start an engine on it. Raises as `check_model` and `start_engine` do."""
-    check_model(model, config)
-    return start_engine(model, config, seed, log_path, encoder, alone, sleeps)
 
 
 def start_engine(
