@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
-
-from pydantic.fields import FieldInfo
 
 from rlanything.config.faults import expected
 from rlanything.config.reading import is_section
@@ -28,13 +26,13 @@ class Key:
     meaning: str
 
 
-@dataclass
+@dataclass(frozen=True)
 class Part:
     """A section, or several that have the same keys; `title` is their dotted names."""
 
     title: str
     meaning: str
-    keys: list[Key] = field(default_factory=list)
+    keys: list[Key]
 
 
 def parts(schema: type[Section], options: Mapping[str, type[Section]]) -> list[Part]:
@@ -61,10 +59,10 @@ def help_text(found: list[Part], section: str = "") -> str:
     lines = []
     for part in found:
         if section in ("", part.title.split(".")[0]):
-            lines += ["", part.title, *_wrapped(part.meaning, 2)]
+            lines += ["", part.title, _wrapped(part.meaning, 2)]
             for key in part.keys:
                 default = "required" if key.default is None else f"default {key.default}"
-                lines += ["", *_wrapped(f"{key.name}: {key.takes} ({default})", 2), *_wrapped(key.meaning, 6)]
+                lines += ["", _wrapped(f"{key.name}: {key.takes} ({default})", 2), _wrapped(key.meaning, 6)]
     return "\n".join(lines)
 
 
@@ -72,26 +70,22 @@ def markdown(found: list[Part]) -> str:
     """The reference as a table for each section."""
     blocks = []
     for part in found:
-        defaults = ["must be set" if key.default is None else f"`{key.default}`" for key in part.keys]
-        takes = [key.takes.replace("<", "&lt;") for key in part.keys]
-        cells = zip(part.keys, takes, defaults, strict=True)
-        rows = [f"| `{key.name}` | {taken} | {default} | {key.meaning} |" for key, taken, default in cells]
-        table = "\n".join(["| key | takes | default | meaning |", "| --- | --- | --- | --- |", *rows])
-        blocks.append(f"## {part.title}\n\n{part.meaning}\n\n{table}\n")
+        rows = ["| key | takes | default | meaning |", "| --- | --- | --- | --- |"]
+        for key in part.keys:
+            takes = key.takes.replace("<", "&lt;")
+            default = "must be set" if key.default is None else f"`{key.default}`"
+            rows.append(f"| `{key.name}` | {takes} | {default} | {key.meaning} |")
+        blocks.append("\n".join([f"## {part.title}\n", f"{part.meaning}\n", *rows, ""]))
     return "\n".join(blocks)
 
 
 def _part(title: str, schema: type[Section]) -> Part:
-    keys = [
-        Key(name, expected(info), _default(info), " ".join((info.description or "").split()))
-        for name, info in schema.model_fields.items()
-        if not is_section(info.annotation)
-    ]
-    return Part(title, " ".join((schema.__doc__ or "").split()), keys)
-
-
-def _default(info: FieldInfo) -> str | None:
-    return None if info.is_required() else _plain(info.get_default())
+    keys = []
+    for name, info in schema.model_fields.items():
+        if not is_section(info.annotation):
+            default = None if info.is_required() else _plain(info.get_default())
+            keys.append(Key(name, expected(info), default, _one_line(info.description)))
+    return Part(title, _one_line(schema.__doc__), keys)
 
 
 def _plain(value: Any) -> str:
@@ -102,6 +96,10 @@ def _plain(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value) or '""'
 
 
-def _wrapped(text: str, indent: int) -> list[str]:
+def _one_line(text: str | None) -> str:
+    return " ".join((text or "").split())
+
+
+def _wrapped(text: str, indent: int) -> str:
     space = " " * indent
-    return textwrap.wrap(text, WIDTH, initial_indent=space, subsequent_indent=space, break_long_words=False)
+    return textwrap.fill(text, WIDTH, initial_indent=space, subsequent_indent=space, break_long_words=False)

@@ -6,8 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from rlanything.config.models import EngineConfig, LearnerConfig, ModelConfig
-from rlanything.config.run import DatasetConfig
+from rlanything.config.schema import DatasetConfig, EngineConfig, LearnerConfig, ModelConfig
 from rlanything.config.section import Expected, PathText, Role, Section, Share
 
 
