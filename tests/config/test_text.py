@@ -119,9 +119,13 @@ def test_options_are_read_as_yaml_and_a_whole_number_is_text_again_if_its_key_is
     assert dataset.options == {"project": "001", "a": "yes", "b": "2024-01-01", "c": 2}
     assert make_options("dataset.options", AlfworldOptions, {"project": 12}).project == "12"
     with pytest.raises(ConfigError, match="dataset.options.project: found 100000.0, expected text in quotes"):
-        make_options("dataset.options", AlfworldOptions, loaded(tmp_path, "", "dataset.options.project=1e5").dataset.options)
+        make_options(
+            "dataset.options", AlfworldOptions, loaded(tmp_path, "", "dataset.options.project=1e5").dataset.options
+        )
     assert (
-        make_options("dataset.options", AlfworldOptions, loaded(tmp_path, "", "dataset.options.project='1e5'").dataset.options).project
+        make_options(
+            "dataset.options", AlfworldOptions, loaded(tmp_path, "", "dataset.options.project='1e5'").dataset.options
+        ).project
         == "1e5"
     )
 
