@@ -45,8 +45,8 @@ def main(words: list[str] | None = None, domain: str = "") -> None:
     from rlanything.processes.guard import run_guarded  # imported here: the usage need not wait for it
 
     if HELP & set(rest):
-        sections = [word for word in rest if word not in HELP and "=" not in word]
-        run_guarded(lambda: _print_help(name, sections), next_time, versions=False)
+        section = next((word for word in rest if word not in HELP and "=" not in word), "")
+        run_guarded(lambda: _print_help(name, section), next_time, versions=False)
     else:
         run_guarded(lambda: _run(name, rest, domain), next_time, versions=name != "play")
 
@@ -91,16 +91,16 @@ def _play(words: list[str]) -> None:
     play(config, own.get("split", ""), own.get("task", ""))
 
 
-def _print_help(name: str, sections: list[str]) -> None:
-    from rlanything.config.reference import help_text, parts
+def _print_help(name: str, section: str) -> None:
+    from rlanything.config.reference import help_text, sections
     from rlanything.config.schema import Config
     from rlanything.config.sft import SftConfig
     from rlanything.domains.registry import OPTIONS
 
     if name not in COMMANDS:
         _refuse(name)
-    shown = help_text(parts(SftConfig if name == "sft" else Config, OPTIONS), *sections[:1])
-    print(f"usage: rlanything {name} config=FILE.yaml [key=value ...]\n{shown}")
+    reference = help_text(sections(SftConfig if name == "sft" else Config, OPTIONS), section)
+    print(f"usage: rlanything {name} config=FILE.yaml [key=value ...]\n{reference}")
 
 
 def _refuse(name: str) -> None:

@@ -17,10 +17,9 @@ def check(config: Config, learns: bool = True) -> None:
 
     Raises ConfigError with a line for every fault.
     """
-    rules = [_names(config, learns), _contexts(config), _processes(config), _one_accelerator(config, learns)]
+    rules = [_names(config, learns), _engines(config), _one_accelerator(config, learns)]
     if learns:
-        rules += [_adaptation(config), _sampling(config), _reward(config)]
-        rules += [_stages(config), _staleness(config), _sharing(config)]
+        rules += [_algorithm(config), _stages(config), _staleness(config), _sharing(config)]
     _raise(message for rule in rules for message in rule)
 
 
@@ -50,26 +49,24 @@ def _names(config: Config, learns: bool) -> Iterator[str]:
             yield f"{key}: found nothing, expected a folder or hub name; set it in the YAML, or pass {key}=..."
 
 
-def _contexts(config: Config) -> Iterator[str]:
+def _engines(config: Config) -> Iterator[str]:
+    if config.engine.policy.own_process:
+        yield (
+            "engine.policy.own_process=true: acting episodes would wait for one another; leave it false (it is for "
+            "a judge or a rewriter)"
+        )
     needs = {
         "policy": config.rollout.max_response_tokens,
         "reward": config.reward.max_response_tokens if config.reward.num_evaluation else 0,
         "rewriter": config.adaptation.max_response_tokens if config.adaptation.enabled else 0,
     }
     for role in ROLES:
-        context, need = config.engine.of(role).max_model_len, needs[role]
-        if need >= context:
-            yield f"engine.{role}.max_model_len: found {context}, expected more than max_response_tokens ({need})"
-
-
-def _processes(config: Config) -> Iterator[str]:
-    if config.engine.policy.own_process:
-        yield (
-            "engine.policy.own_process=true: acting episodes would wait for one another; leave it false (it is for "
-            "a judge or a rewriter)"
-        )
-    for role in ROLES:
-        engine = config.engine.of(role)
+        engine, need = config.engine.of(role), needs[role]
+        if need >= engine.max_model_len:
+            yield (
+                f"engine.{role}.max_model_len: found {engine.max_model_len}, expected more than max_response_tokens "
+                f"({need})"
+            )
         if engine.kind == "transformers" and engine.tensor_parallel_size > 1:
             yield (
                 f"engine.{role}.tensor_parallel_size={engine.tensor_parallel_size} with kind transformers: the small "
@@ -106,14 +103,11 @@ def _one_accelerator(config: Config, learns: bool) -> Iterator[str]:
         )
 
 
-def _adaptation(config: Config) -> Iterator[str]:
+def _algorithm(config: Config) -> Iterator[str]:
+    rollout, step_weight = config.rollout, config.algorithm.step_weight
     low, high = config.adaptation.alpha_low, config.adaptation.alpha_high
     if low >= high:
         yield f"adaptation.alpha_low, alpha_high: found {low}, {high}, expected alpha_low < alpha_high"
-
-
-def _sampling(config: Config) -> Iterator[str]:
-    rollout = config.rollout
     if (rollout.top_p < 1 or rollout.top_k > 0) and not rollout.allow_biased_sampling:
         yield (
             f"rollout.top_p={rollout.top_p}, rollout.top_k={rollout.top_k}: the learner's logprobs are those of the "
@@ -125,10 +119,6 @@ def _sampling(config: Config) -> Iterator[str]:
             f"rollout.num_rollout_per_trial={rollout.num_rollout_per_trial}: fewer than rollout.min_group="
             f"{rollout.min_group}, so that every task would be dropped; raise one or lower the other"
         )
-
-
-def _reward(config: Config) -> Iterator[str]:
-    step_weight = config.algorithm.step_weight
     if config.reward.num_evaluation == 0 and step_weight != 0:
         yield (
             f"algorithm.step_weight={step_weight}: needs judgements, but reward.num_evaluation=0; "
@@ -142,7 +132,7 @@ def _trainings(config: Config) -> list[tuple[Learner, LearnerConfig]]:
 
 
 def _stages(config: Config) -> Iterator[str]:
-    """What DeepSpeed can do at each ZeRO stage."""
+    """DeepSpeed supports offloading at ZeRO stages 1 to 3, and compilation at stages 0 to 2."""
     for role, training in _trainings(config):
         if training.offload and training.zero_stage == 0:
             yield (
@@ -174,7 +164,7 @@ def _staleness(config: Config) -> Iterator[str]:
 
 
 def _sharing(config: Config) -> Iterator[str]:
-    """What engines and learners cannot do if they take turns with the same accelerators."""
+    """Engines and learners that take turns with the same accelerators cannot work at the same time."""
     if config.cluster.placement != "colocated" or not config.experiment.num_device:
         return
     if config.rollout.max_staleness:

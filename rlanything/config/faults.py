@@ -39,7 +39,7 @@ BOUNDS: dict[type, str] = {Gt: "above {.gt:g}", Ge: "of at least {.ge:g}", Lt: "
 
 
 def expected(field: FieldInfo) -> str:
-    """What a field takes, in words."""
+    """Describe in words the values that a field takes."""
     marked = [mark.words for mark in field.metadata if isinstance(mark, Expected)]
     bounds = " and ".join(BOUNDS[type(bound)].format(bound) for bound in field.metadata if type(bound) in BOUNDS)
     bounds = re.sub(r"of at least (\S+) and at most (\S+)", r"from \1 to \2", bounds)
@@ -104,7 +104,7 @@ def _expectation(field: FieldInfo, fault: ErrorDetails) -> str:
 
 
 def _unknown(name: str, section: type[Section], schema: type[Section], root: str) -> str:
-    """What to write in the place of an unknown key: one alike beside it, or one of the same name elsewhere."""
+    """Suggest a similar key of the same section in the place of an unknown one, or one of the same name elsewhere."""
     if "." in name:
         return "a YAML file nests its keys and has none with a dot; write a mapping for each section"
     beside = list(section.model_fields)

@@ -25,7 +25,7 @@ Options = TypeVar("Options", bound=Section)
 
 
 def load_object(key: str, name: str, shipped: Iterable[str]) -> Any:
-    """What `module:attribute` names. The working directory is searched too, as `python -m` does.
+    """Import the object that `module:attribute` names. The working directory is searched too, as `python -m` does.
 
     Raises ConfigError naming `key`: the form is another, the module cannot be imported, or it has no such attribute.
     """
@@ -77,7 +77,7 @@ def make_options(key: str, kind: type[T], values: Mapping[str, Any]) -> T:
 def _validated(key: str, model: type[Options], values: Mapping[str, Any]) -> Options:
     """The options at `key` as a model of them. Raises ConfigError with a line for every fault.
 
-    YAML was read without knowing the model, so that a text such as 12 became a number; it is text again here.
+    YAML was read without the model, so an unquoted text such as 12 became a number; it becomes text again here.
     """
     given = {k: str(v) if type(v) is int and is_text(kind_of(model, k)) else v for k, v in values.items()}
     try:

@@ -57,11 +57,8 @@ class ModelsConfig(ByRole[ModelConfig]):
     """The models of a run."""
 
     policy: ModelConfig = ModelConfig()
-    """Model that acts."""
     reward: ModelConfig = ModelConfig()
-    """Model that judges."""
     rewriter: ModelConfig = ModelConfig()
-    """Model that rewrites tasks."""
 
 
 class EngineConfig(Section):
@@ -96,11 +93,8 @@ class EnginesConfig(ByRole[EngineConfig]):
     """The engines of a run."""
 
     policy: EngineConfig = EngineConfig()
-    """Engine of the policy."""
     reward: EngineConfig = EngineConfig()
-    """Engine of the reward model."""
     rewriter: EngineConfig = EngineConfig()
-    """Engine of the rewriter."""
 
 
 class DatasetConfig(Section):
@@ -293,9 +287,7 @@ class TrainingConfig(ByRole[LearnerConfig]):
     """The learners of a run."""
 
     policy: LearnerConfig = LearnerConfig()
-    """Training of the policy."""
     reward: LearnerConfig = LearnerConfig()
-    """Training of the reward model."""
 
 
 class EvaluationConfig(Section):
@@ -341,28 +333,16 @@ class Config(Section):
     """Everything that a run depends on."""
 
     experiment: ExperimentConfig = ExperimentConfig()
-    """The run."""
     model: ModelsConfig = ModelsConfig()
-    """The models, one for each role."""
     engine: EnginesConfig = EnginesConfig()
-    """The inference engines, one for each role."""
     dataset: DatasetConfig = DatasetConfig()
-    """The tasks."""
     sandbox: SandboxConfig = SandboxConfig()
-    """The sandbox for programs."""
     rollout: RolloutConfig = RolloutConfig()
-    """How the policy plays."""
     algorithm: AlgorithmConfig = AlgorithmConfig()
-    """The policy's algorithm."""
     reward: RewardConfig = RewardConfig()
-    """The reward model's evaluations and feedback."""
     adaptation: AdaptationConfig = AdaptationConfig()
-    """The adaptation of tasks."""
     training: TrainingConfig = TrainingConfig()
-    """The learners, one for each role that trains."""
     evaluation: EvaluationConfig = EvaluationConfig()
-    """How the policy is measured."""
     cluster: ClusterConfig = ClusterConfig()
-    """Several devices and machines."""
     dry_run: bool = False
     """Print the resolved configuration and the plan, and start nothing."""

@@ -9,7 +9,7 @@ from typing import Annotated, Generic, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 Role = Literal["policy", "reward", "rewriter"]
-"""A model of a run."""
+"""A model of a run: the policy acts, the reward model judges, and the rewriter rewrites tasks."""
 Learner = Literal["policy", "reward"]
 """A role whose model is trained."""
 

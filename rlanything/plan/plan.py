@@ -22,7 +22,7 @@ class Plan:
     placement: Placement
     """Where engines, learner ranks and environment hosts run, if the run is several processes."""
     routes: dict[Learner, Route]
-    """How new weights go from each learner to its engines."""
+    """The way of new weights from each learner to its engines."""
 
     @property
     def needs_cluster(self) -> bool:

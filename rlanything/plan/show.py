@@ -50,7 +50,7 @@ def print_plan(plan: Plan, progress: Progress) -> None:
 
 
 def print_devices(plan: Plan, progress: Progress) -> None:
-    """Which models have which devices, and what these must hold. Raises ConfigError if that cannot fit."""
+    """Print the devices of each model and the memory that they must hold. Raises ConfigError if that cannot fit."""
     config, placement, experiment = plan.config, plan.placement, plan.config.experiment
     sizes: dict[Role, ModelSize] = {}
     for role in plan.roles:

@@ -4,6 +4,7 @@ import pytest
 
 from rlanything.config.load import load_as, to_yaml
 from rlanything.config.plugins import make_options
+from rlanything.config.reading import is_section
 from rlanything.config.schema import Config
 from rlanything.config.section import Section
 from rlanything.config.sft import SftConfig
@@ -158,5 +159,5 @@ def test_every_key_and_every_section_says_what_it_means():
     assert len(found) > 15
     for section in found:
         assert section.__doc__, section
-        silent = [name for name, field in section.model_fields.items() if not (field.description or "").strip()]
-        assert not silent, (section, silent)
+        for name, field in section.model_fields.items():
+            assert field.description or is_section(field.annotation), (section, name)
