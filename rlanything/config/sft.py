@@ -25,7 +25,6 @@ class SftConfig(Section):
     """File of conversations, one `{"messages": [...]}` a line, whose assistant messages are learned. Empty learns the
     domain's demonstrations."""
     dataset: DatasetConfig = DatasetConfig()
-    """The tasks."""
     measure_split: str = "eval_in_distribution"
     """Split that the measure is taken on."""
     num_measure: PositiveInt = 64
