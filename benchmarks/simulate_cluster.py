@@ -41,11 +41,10 @@ from simulation import (
 )
 
 from rlanything.config.load import load_config
-from rlanything.config.roles import training_roles
 from rlanything.config.schema import Config
 from rlanything.errors import ConfigError
 from rlanything.plan.memory import ModelSize, check_memory, device_gib
-from rlanything.plan.placement import place
+from rlanything.plan.plan import make_plan
 
 CARRIED_BYTES = 40  # an id in a list: pointer and int object (sys.getsizeof)
 RECIPE = ["config=configs/alfworld_rl.yaml", "engine.reward.tensor_parallel_size=1"]
@@ -88,12 +87,12 @@ def print_table(weak: bool, args: argparse.Namespace, load: Workload, hardware: 
     print("\n" + "\n".join([*fits, *left_out]))
 
 
-def does_not_fit(plan: Config) -> str:
+def does_not_fit(config: Config) -> str:
     """Why the plan of `dry_run=true` refuses it; nothing where it does not."""
-    roles = training_roles(plan)
-    sizes = {role: ModelSize(MODELS[role][0], "its config.json") for role in roles}
     try:
-        check_memory(plan, device_gib(plan, sizes, place(plan, roles)))
+        plan = make_plan(config, learns=True)
+        sizes = {role: ModelSize(MODELS[role][0], "its config.json") for role in plan.roles}
+        check_memory(config, device_gib(plan, sizes))
     except ConfigError as error:
         return str(error)
     return ""

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlanything.config.roles import training_roles
+from rlanything.config.roles import engine_roles
 from rlanything.config.schema import Config
 from rlanything.plan.placement import Placement, Slot, place, route
 
@@ -348,7 +348,7 @@ class Step:
 
 def simulate(config: Config, episodes: Sequence[Episode], load: Workload, hardware: Hardware, costs: Costs) -> Step:
     """One step on the processes that `place` gives the configuration."""
-    placement, k = place(config, training_roles(config)), config.rollout.num_rollout_per_trial
+    placement, k = place(config, engine_roles(config)), config.rollout.num_rollout_per_trial
     clock, world, num_host = Clock(), len(placement.learners), len(placement.hosts)
     replicas: Engines = {}
     for role, slots in placement.engines.items():

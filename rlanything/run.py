@@ -48,8 +48,10 @@ class Run:
             check_job(config)
             self.domain = make_domain(config)
             self._closing.callback(self.domain.close)
-            check_domain(config, self.domain, learns=bool(plan.learners))
-            splits = [*([config.dataset.train_split] if plan.learners else []), *config.evaluation.splits]
+            splits = list(config.evaluation.splits)
+            if plan.learners:
+                check_domain(config, self.domain)
+                splits.insert(0, config.dataset.train_split)
             self.domain.prepare(splits)
             self.cluster: Cluster | None = None
             if plan.needs_cluster:
