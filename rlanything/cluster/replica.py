@@ -97,11 +97,9 @@ class EngineReplica:
             raise EngineError(f"the {self._role} engine was restarted while it slept; wake it first")
         return self._engine
 
-    async def generate(
-        self, prompt_ids: list[int], sampling: SamplingParams, n: int, images: tuple[str, ...]
-    ) -> list[Completion]:
+    async def generate(self, prompt_ids: list[int], sampling: SamplingParams, n: int) -> list[Completion]:
         try:
-            return await self.engine.generate(prompt_ids, sampling, n, images)
+            return await self.engine.generate(prompt_ids, sampling, n)
         except EngineDead as error:
             self._end(error)
 

@@ -1,8 +1,7 @@
-"""vLLM's executors, in the process that AsyncLLM starts for its scheduler and model: it ends with the one it serves."""
+"""vLLM's executors. AsyncLLM starts a process for its scheduler and model; with these it ends with our process."""
 
 from __future__ import annotations
 
-from vllm.v1.executor import Executor
 from vllm.v1.executor.multiproc_executor import MultiprocExecutor
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
@@ -23,8 +22,3 @@ class SeveralWorkers(MultiprocExecutor):
     def _init_executor(self) -> None:
         end_with_multiprocessing_parent()
         super()._init_executor()
-
-
-def executor(num_worker: int) -> type[Executor]:
-    """Of an engine with so many workers."""
-    return OneWorker if num_worker == 1 else SeveralWorkers
