@@ -125,7 +125,7 @@ def make_player(folder: Path, kind: str, seqs: int, kv_cache_gb: float = 2.0) ->
     from rlanything.domains.alfworld.export import write_packed
     from rlanything.domains.alfworld.generator import generate_games
     from rlanything.domains.registry import make_domain
-    from rlanything.engines import make_engine
+    from rlanything.engines import start_engine
     from rlanything.engines.chat import Chat
 
     write_packed(folder / "train.jsonl.xz", generate_games("train", 32, seed=5))
@@ -149,7 +149,7 @@ def make_player(folder: Path, kind: str, seqs: int, kv_cache_gb: float = 2.0) ->
     make_tokenizer(domain, VOCAB, {"policy": 200}).save_pretrained(folder)
     model, name = ModelConfig(path=str(folder)), kind.removeprefix("async_")
     settings = EngineConfig(kind=name, max_model_len=4096, max_num_seqs=seqs, kv_cache_gb=kv_cache_gb)
-    engine = make_engine(model, settings, 0, folder / "engine.log", alone=kind != name)
+    engine = start_engine(model, settings, 0, folder / "engine.log", alone=kind != name)
     return domain, engine, Chat(model)
 
 

@@ -50,12 +50,12 @@ class EngineReplica:
         sleeps: bool,
         start_timeout_s: float,
     ) -> None:
-        from rlanything.engines import make_engine
+        from rlanything.engines import start_engine
 
         use_interface(ray.util.get_node_ip_address())
         self.restarted = was_restarted(f"engine/{role}_restarts")
         self._role, self._log_path = role, log_path
-        self._make = partial(make_engine, model, config, seed, log_path, alone=True, sleeps=sleeps)
+        self._make = partial(start_engine, model, config, seed, log_path, alone=True, sleeps=sleeps)
         self._watchdog = Watchdog(config.step_timeout_s, log_path)
         self._start_watchdog = Watchdog(start_timeout_s, log_path, "cluster.restart_timeout_s")
         self._engine: Engine | None = None

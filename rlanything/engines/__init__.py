@@ -1,4 +1,4 @@
-"""Engines make all tokens: `make_engine` starts the one that a configuration names."""
+"""Engines make all tokens. `check_model` checks a model without loading it, `start_engine` starts an engine on it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,6 @@ if TYPE_CHECKING:
     from rlanything.engines.chat import Chat
 
 TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "tekken.json")  # a tokenizer has at least one of these
-
-
-def make_engine(
-    model: ModelConfig, config: EngineConfig, seed: int, log_path: Path, alone: bool = False, sleeps: bool = False
-) -> Engine:
-    """Check the model, then start an engine on it. Raises as `check_model` and `start_engine` do."""
-    check_model(model, config)
-    return start_engine(model, config, seed, log_path, alone, sleeps)
 
 
 def start_engine(

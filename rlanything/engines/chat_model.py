@@ -47,7 +47,7 @@ class ChatModel:
     ) -> tuple[Prompt, list[Reply]]:
         """`num` answers to a conversation, with the prompt as the model read it. Raises as `Engine.generate` does.
 
-        An engine in a process of its own makes the prompt there: encoding thousands of transcripts takes long.
+        An engine in a process of its own encodes the conversation there, since thousands of transcripts take long.
         """
         sampling = SamplingParams(
             temperature=temperature,

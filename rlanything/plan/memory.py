@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
@@ -15,10 +16,9 @@ from rlanything.config.roles import LEARNERS, Learner, Role
 from rlanything.config.schema import Config, EngineConfig, LearnerConfig, ModelConfig
 from rlanything.errors import ConfigError
 from rlanything.plan.placement import Placement, route
-from rlanything.weights.precision import resolve_dtype
+from rlanything.weights.precision import torch_dtype
 
 GIB = 2**30
-BYTES = {"bfloat16": 2, "float32": 4}
 # A LoRA adapter of rank 1 has about ADAPTER_WIDTH * parameters^(2/3) parameters of its own: the inputs and outputs of
 # all linear layers. Computed from the shapes of Qwen2.5, the factor is 0.89 at 0.5B, 0.65 at 7B and 0.71 at 14B.
 ADAPTER_WIDTH = 0.9
@@ -78,7 +78,7 @@ def learner_bytes(parameters: float, config: LearnerConfig, world: int, on_accel
     bytes of a learner that has the adapters alone.
     """
     if config.lora_rank:
-        frozen = BYTES[resolve_dtype(config.dtype, on_accelerator)] * parameters
+        frozen = torch_dtype(config.dtype, on_accelerator).itemsize * parameters
         trained = config.model_copy(update={"lora_rank": 0, "kl_beta": 0.0})
         adapters = config.lora_rank * ADAPTER_WIDTH * parameters ** (2 / 3)
         return frozen / (world if config.zero_stage >= 3 else 1) + learner_bytes(
@@ -87,7 +87,7 @@ def learner_bytes(parameters: float, config: LearnerConfig, world: int, on_accel
     weights, gradients, states = 4 * parameters, 4 * parameters, 2 * 4 * parameters
     if config.zero_stage:  # DeepSpeed's optimizer steps on a copy of this rank's part of the float32 weights
         states += 4 * parameters
-    casts = 2 * parameters if resolve_dtype(config.dtype, on_accelerator) == "bfloat16" else 0
+    casts = 2 * parameters if torch_dtype(config.dtype, on_accelerator) is torch.bfloat16 else 0
     if config.zero_stage == 3 and config.gradient_checkpointing:
         casts = 0  # of a layer at a time; else the backward pass needs all of them, on every rank
     total = casts + (0 if config.offload else states / (world if config.zero_stage else 1))
@@ -127,7 +127,7 @@ def device_gib(
 
 def weights_gib(engine: EngineConfig, size: ModelSize, on_accelerator: bool) -> float:
     """GiB that an engine's weights take of each of its devices."""
-    return size.parameters * BYTES[resolve_dtype(engine.dtype, on_accelerator)] / engine.tensor_parallel_size / GIB
+    return size.parameters * torch_dtype(engine.dtype, on_accelerator).itemsize / engine.tensor_parallel_size / GIB
 
 
 def engine_gib(config: Config, role: Role, size: ModelSize) -> tuple[float, float]:

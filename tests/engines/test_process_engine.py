@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from rlanything.config.schema import EngineConfig, ModelConfig
-from rlanything.engines import make_engine
+from rlanything.engines import start_engine
 from rlanything.engines.base import Completion, Engine, EngineError, PromptTooLong, SamplingParams
 from rlanything.engines.chat_model import start_chat_model
 
@@ -24,7 +24,7 @@ CONFIG = EngineConfig(
 
 
 def start(world, tmp_path, **changes) -> Engine:
-    return make_engine(
+    return start_engine(
         ModelConfig(path=str(world.model)), CONFIG.model_copy(update=changes), 0, tmp_path / "engine.log"
     )
 

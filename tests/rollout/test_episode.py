@@ -11,7 +11,7 @@ from rlanything.config.schema import EngineConfig, ModelConfig, RewardConfig, Ro
 from rlanything.domains.alfworld.domain import AlfworldDomain
 from rlanything.domains.base import Env, Observation
 from rlanything.domains.parts import StepJudging, critic_summary
-from rlanything.engines import make_engine
+from rlanything.engines import start_engine
 from rlanything.engines.base import request_seed
 from rlanything.engines.chat import Chat, ChatError
 from rlanything.engines.chat_model import ChatModel
@@ -26,7 +26,7 @@ ENGINE = EngineConfig(kind="transformers", dtype="float32", max_model_len=512, m
 def model(world, tmp_path_factory):
     config = ModelConfig(path=str(world.model))
     log = tmp_path_factory.mktemp("logs") / "engine.log"
-    return ChatModel(make_engine(config, ENGINE, seed=0, log_path=log), Chat(config))
+    return ChatModel(start_engine(config, ENGINE, seed=0, log_path=log), Chat(config))
 
 
 @pytest.fixture

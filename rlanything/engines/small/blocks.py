@@ -93,13 +93,11 @@ class BlockPool:
         partial = _common(source.tokens, key[1], limit - start) if source else 0
         return Match(blocks, content, source if partial else None, partial, key)
 
-    def admits(self, match: Match, num_blocks: int) -> bool:
-        """True if there is room for a chain of `num_blocks`, the matched ones included."""
+    def open(self, match: Match, num_blocks: int) -> Chain | None:
+        """A chain that shares the matched blocks and may grow to `num_blocks`; None if there is no room for it."""
         idle = sum(not block.refs for block in match.blocks)
-        return num_blocks - len(match.blocks) + idle <= len(self._free) - self._reserved
-
-    def open(self, match: Match, num_blocks: int) -> Chain:
-        """A chain that shares the matched blocks and may grow to `num_blocks`. Ask `admits` first."""
+        if num_blocks - len(match.blocks) + idle > len(self._free) - self._reserved:
+            return None
         for block in match.blocks:
             self._take(block)
         chain = Chain(list(match.blocks), num_blocks - len(match.blocks), len(match.blocks), match.content)

@@ -74,12 +74,12 @@ class Scheduler:
                 postponed.append(request)
                 continue
             needed = self._blocks_needed(request)
-            if request.n > room or not self.pool.admits(match, needed):
+            chain = self.pool.open(match, needed) if request.n <= room else None
+            if chain is None:
                 postponed.extend(self.waiting[position:])
                 break
             room -= request.n
             prefilling.add(match.next_key)
-            chain = self.pool.open(match, needed)
             cached = len(match.blocks) * self.pool.block_size + match.partial
             self._start(request, 0, chain, cached, match.next_key)
             self.stats.prompt_tokens += len(request.prompt)

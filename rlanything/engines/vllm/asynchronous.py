@@ -1,9 +1,7 @@
-"""vLLM's AsyncLLM, for replicas. Scheduler and model run in a process of their own, in parallel with this one, which
-handles requests and answers.
+"""vLLM's AsyncLLM, for replicas. Scheduler and model run in a process of their own, in parallel with this one.
 
-AsyncLLM lives on an event loop in a thread of its own, so that the synchronous methods of `engines.base.Engine` can
-wait for it even if an event loop calls them. Batches depend on timing; a run that must repeat itself bit for bit takes
-`in_process`.
+AsyncLLM lives on an event loop in a thread of its own, so that the synchronous methods of `Engine` can wait for it even
+if an event loop calls them. Batches depend on timing; a run that must repeat itself bit for bit takes `in_process`.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from vllm.v1.metrics.loggers import StatLoggerBase
 from rlanything.engines.base import Completion, EngineDead, EngineError, EngineStats
 from rlanything.engines.local import Request
 from rlanything.engines.vllm.engine import VLLMEngine
-from rlanything.engines.vllm.executors import OneWorker, SeveralWorkers
+from rlanything.engines.vllm.workers import OneWorker, SeveralWorkers
 
 POLL_S = 1.0  # between two checks that vLLM is alive
 
@@ -37,7 +35,7 @@ class AsyncVLLM(VLLMEngine):
 
     def _start(self, arguments: EngineArgs) -> VllmConfig:
         self._callers = 0  # callers that wait for completions
-        self._requests = 0  # requests in vLLM, those that callers have just cancelled included
+        self._requests = 0  # requests in vLLM, including those that callers have just cancelled
         self._idle = asyncio.Event()  # set while `_requests` is 0
         self._idle.set()
         self._busy_since = 0.0

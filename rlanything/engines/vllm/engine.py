@@ -23,18 +23,18 @@ from rlanything.config.schema import EngineConfig, ModelConfig
 from rlanything.engines.admission import Admission
 from rlanything.engines.base import Completion, EngineDead, EngineError
 from rlanything.engines.local import GIB, LocalEngine, Request, mix, token_ids
-from rlanything.engines.vllm import LOG_FORMAT, LOGGER, weights
+from rlanything.engines.vllm import LOG_FORMAT, LOGGER, workers
 from rlanything.weights.precision import torch_dtype
 from rlanything.weights.transfer import IncomingWeights, Meeting
 
 WEIGHTS, KV_CACHE = "weights", "kv_cache"  # vLLM's names in sleep mode
-CPU_BLOCK_SIZE = 32  # [tokens] with vLLM's default on a CPU, 128, up to 127 cached tokens are computed again each turn
+CPU_BLOCK_SIZE = 32  # [tokens] vLLM's default on a CPU, 128, would compute up to 127 cached tokens again each turn
 CPU_STEP_TOKENS = 4096  # [tokens] of one forward pass
 GPU_STEP_TOKENS = 8192  # [tokens] vLLM's default, 2048, leaves a large GPU idle
 
 
 class VLLMEngine(LocalEngine):
-    """The log, and whatever vLLM prints while it starts, go to `log_path`.
+    """vLLM's log, and all that it prints while it starts, go to `log_path`.
 
     With top_p or top_k, logprobs are those of the truncated distribution.
     """
@@ -102,8 +102,8 @@ class VLLMEngine(LocalEngine):
             # Only on request: its allocator serves one engine a process, and a process may have three.
             enable_sleep_mode=self._sleeps,
             logprobs_mode="processed_logprobs",
-            weight_transfer_config=weights.CONFIG,
-            worker_extension_cls=f"{weights.__name__}.{weights.WorkerExtension.__name__}",
+            weight_transfer_config=workers.CONFIG,
+            worker_extension_cls=f"{workers.__name__}.{workers.WorkerExtension.__name__}",
             disable_log_stats=True,
             use_tqdm_on_load=False,
             **specific,
@@ -145,7 +145,7 @@ class VLLMEngine(LocalEngine):
     def _load(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Bring the weights to all workers. Raises EngineDead if workers differ."""
         if isinstance(tensors, IncomingWeights) and tensors.meeting != self._meeting:
-            self._rpc("init_weight_transfer_engine", weights.rendezvous(tensors.meeting, tensors.first_worker))
+            self._rpc("init_weight_transfer_engine", workers.rendezvous(tensors.meeting, tensors.first_worker))
             self._meeting = tensors.meeting
         self._rpc("start_weight_update")
         for update in self._updates(tensors):
@@ -158,7 +158,7 @@ class VLLMEngine(LocalEngine):
 
     def _updates(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterable[dict[str, Any]]:
         """vLLM's `update_info` dicts that bring the tensors to the workers."""
-        return [{"expected": tensors.expected}] if isinstance(tensors, IncomingWeights) else weights.updates(tensors)
+        return [{"expected": tensors.expected}] if isinstance(tensors, IncomingWeights) else workers.updates(tensors)
 
     def checksum(self) -> str:
         """The checksum of the workers' weights; see `WeightReceiver`."""
