@@ -22,14 +22,15 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+from tqdm import tqdm
+
 from rlanything.config.schema import EngineConfig, ModelConfig
 from rlanything.engines.base import Completion, Engine, EngineError, EngineStats, SamplingParams, peak_memory_gb
 from rlanything.types import Message
 from rlanything.weights.precision import torch_dtype
 
 if TYPE_CHECKING:
-    import torch
-
     from rlanything.engines.chat import Chat
 
 Asked = list[int] | tuple[Message, ...]  # token ids, or a conversation that the process encodes
@@ -207,9 +208,6 @@ def _serve(pipe: Connection, model: ModelConfig, config: EngineConfig, seed: int
     with open(log_path, "a") as log:
         os.dup2(log.fileno(), sys.stdout.fileno())
         os.dup2(log.fileno(), sys.stderr.fileno())
-    import torch
-    from tqdm import tqdm
-
     from rlanything.engines import start_engine
     from rlanything.engines.chat import Chat
 
@@ -245,8 +243,6 @@ async def _generate(
 
 
 def _answer(engine: Engine, method: str, args: tuple[Any, ...]) -> Any:
-    import torch
-
     try:
         if method == "load_weights":
             version, arrays = args

@@ -26,6 +26,7 @@ from rlanything.engines.local import GIB, LocalEngine, Request, mix, token_ids
 from rlanything.engines.vllm import LOG_FORMAT, LOGGER, workers
 from rlanything.weights.precision import torch_dtype
 from rlanything.weights.transfer import IncomingWeights, Meeting
+from rlanything.weights.transfer.pieces import packed
 
 WEIGHTS, KV_CACHE = "weights", "kv_cache"  # vLLM's names in sleep mode
 CPU_BLOCK_SIZE = 32  # [tokens] vLLM's default on a CPU, 128, would compute up to 127 cached tokens again each turn
@@ -157,8 +158,10 @@ class VLLMEngine(LocalEngine):
         self._checksum = found[0]
 
     def _updates(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterable[dict[str, Any]]:
-        """vLLM's `update_info` dicts that bring the tensors to the workers."""
-        return [{"expected": tensors.expected}] if isinstance(tensors, IncomingWeights) else workers.updates(tensors)
+        """vLLM's `update_info` dicts (`workers.Update`) that bring the tensors to the workers."""
+        if isinstance(tensors, IncomingWeights):
+            return [{"expected": tensors.expected}]
+        return ({"expected": piece.expected, "path": piece.handle()} for piece in packed(tensors))
 
     def checksum(self) -> str:
         """The checksum of the workers' weights; see `WeightReceiver`."""

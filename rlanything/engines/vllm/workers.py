@@ -34,7 +34,7 @@ from rlanything.weights.lora import LORA_A, LORA_B, merged
 from rlanything.weights.transfer import Expected, Meeting, Receiver
 from rlanything.weights.transfer.broadcast import BroadcastMeeting
 from rlanything.weights.transfer.ipc import IpcMeeting
-from rlanything.weights.transfer.pieces import packed, unpacked
+from rlanything.weights.transfer.pieces import unpacked
 
 BACKEND = "rlanything"
 MEETINGS = {meeting.__name__: meeting for meeting in (BroadcastMeeting, IpcMeeting)}
@@ -183,9 +183,3 @@ def rendezvous(meeting: Meeting, first_worker: int) -> dict[str, Any]:
     """vLLM's `init_info` for a meeting with the learner."""
     assert isinstance(meeting, BroadcastMeeting | IpcMeeting)
     return asdict(Rendezvous(type(meeting).__name__, asdict(meeting), first_worker))
-
-
-def updates(weights: Iterable[tuple[str, Tensor]]) -> Iterator[dict[str, Any]]:
-    """vLLM's `update_info` dicts for weights of this process, which workers read from shared memory."""
-    for piece in packed(weights):
-        yield {"expected": piece.expected, "path": piece.handle()}
