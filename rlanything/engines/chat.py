@@ -55,7 +55,8 @@ class Chat:
             )
         self._template = Template(self.tokenizer, model.path)
         self._special = {i for i, token in self.tokenizer.added_tokens_decoder.items() if token.special}
-        self.end_of_turn: int = self.tokenizer.convert_tokens_to_ids(self._template.end)
+        end: Any = self.tokenizer.convert_tokens_to_ids(self._template.end)
+        self.end_of_turn: int = end
         eos = self.tokenizer.eos_token_id
         self.stop_ids: tuple[int, ...] = tuple(dict.fromkeys(i for i in (self.end_of_turn, eos) if i is not None))
         self._opening = self.encode(self._template.opening)
