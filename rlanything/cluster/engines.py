@@ -51,9 +51,7 @@ class ReplicatedEngine:
         self._replica_of: dict[str, int] = {}  # by session
         self._dead: dict[int, str] = {}  # replicas that Ray does not restart any more, and why they died
 
-    async def generate(
-        self, prompt_ids: list[int], sampling: SamplingParams, n: int = 1, images: tuple[str, ...] = ()
-    ) -> list[Completion]:
+    async def generate(self, prompt_ids: list[int], sampling: SamplingParams, n: int = 1) -> list[Completion]:
         """Ask a replica, and another one if it dies. Raises EngineError only if no replica is left."""
         patience = Patience(self.restart_timeout_s, f"every replica of the {self.role} engine")
         restarting: set[int] = set()
@@ -67,7 +65,7 @@ class ReplicatedEngine:
             i = self._route(sampling.session, restarting.union(self._dead))
             self._under_way[i] += 1
             try:
-                completions: list[Completion] = await self.replicas[i].generate.remote(prompt_ids, sampling, n, images)
+                completions: list[Completion] = await self.replicas[i].generate.remote(prompt_ids, sampling, n)
                 return completions
             except ActorUnavailableError:
                 restarting.add(i)

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import ray
 
 from rlanything.cluster.board import board, was_restarted
-from rlanything.config.roles import Role
+from rlanything.config.section import Role
 from rlanything.config.schema import Config
 from rlanything.engines import check_model, start_engine
 from rlanything.engines.base import (
@@ -92,11 +92,9 @@ class EngineReplica:
             raise EngineError(f"the {self._role} engine was restarted while it slept; wake it first")
         return self._engine
 
-    async def generate(
-        self, prompt_ids: list[int], sampling: SamplingParams, n: int, images: tuple[str, ...]
-    ) -> list[Completion]:
+    async def generate(self, prompt_ids: list[int], sampling: SamplingParams, n: int) -> list[Completion]:
         try:
-            return await self.engine.generate(prompt_ids, sampling, n, images)
+            return await self.engine.generate(prompt_ids, sampling, n)
         except EngineDead as error:
             self._end(error)
 

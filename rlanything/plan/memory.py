@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
@@ -18,10 +19,9 @@ from rlanything.config.schema import Config, LearnerConfig, ModelConfig
 from rlanything.config.section import Role
 from rlanything.errors import ConfigError
 from rlanything.plan.plan import Plan
-from rlanything.weights.precision import resolve_dtype
+from rlanything.weights.precision import torch_dtype
 
 GIB = 2**30
-BYTES = {"bfloat16": 2, "float32": 4}
 # A LoRA adapter of rank 1 has about ADAPTER_WIDTH * parameters^(2/3) parameters of its own: the inputs and outputs of
 # all linear layers. Computed from the shapes of Qwen2.5, the factor is 0.89 at 0.5B, 0.65 at 7B and 0.71 at 14B.
 ADAPTER_WIDTH = 0.9
@@ -76,7 +76,7 @@ def engine_gib(config: Config, role: Role, size: ModelSize) -> tuple[float, floa
     """
     engine, memory = config.engine.of(role), config.experiment.device_memory_gb
     on_accelerator = config.experiment.num_device > 0 and engine.kind == "vllm"
-    weights = size.parameters * BYTES[resolve_dtype(engine.dtype, on_accelerator)] / engine.tensor_parallel_size / GIB
+    weights = size.parameters * torch_dtype(engine.dtype, on_accelerator).itemsize / engine.tensor_parallel_size / GIB
     if not on_accelerator:
         return weights, engine.kv_cache_gb if engine.kind == "vllm" else 0.0
     share = engine.gpu_memory_utilization * memory
@@ -94,7 +94,7 @@ def learner_bytes(parameters: float, config: LearnerConfig, world: int, on_accel
     With LoRA these are the frozen weights in the forward pass's dtype, which also serve as the KL's reference, and the
     bytes of a learner that has the adapters alone.
     """
-    dtype = resolve_dtype(config.dtype, on_accelerator)
+    dtype = torch_dtype(config.dtype, on_accelerator)
 
     def shards(stage: int) -> int:
         """Number of shards of what ZeRO divides among the ranks from this stage on."""
@@ -103,7 +103,7 @@ def learner_bytes(parameters: float, config: LearnerConfig, world: int, on_accel
     if config.lora_rank:
         adapters = config.lora_rank * ADAPTER_WIDTH * parameters ** (2 / 3)
         trained = config.model_copy(update={"lora_rank": 0, "kl_beta": 0.0})
-        return BYTES[dtype] * parameters / shards(3) + learner_bytes(adapters, trained, world, on_accelerator)
+        return dtype.itemsize * parameters / shards(3) + learner_bytes(adapters, trained, world, on_accelerator)
     weights = gradients = 4 * parameters
     total = weights / shards(3) + gradients / shards(2)
     if not config.offload:
@@ -112,7 +112,7 @@ def learner_bytes(parameters: float, config: LearnerConfig, world: int, on_accel
             states += 4 * parameters
         total += states / shards(1)
     # With checkpointing at stage 3 a layer is cast at a time; else the backward pass needs all casts, on every rank.
-    if dtype == "bfloat16" and not (config.zero_stage == 3 and config.gradient_checkpointing):
+    if dtype is torch.bfloat16 and not (config.zero_stage == 3 and config.gradient_checkpointing):
         total += 2 * parameters
     if config.kl_beta and config.kl_reference == "initial":  # the frozen reference is float32 too
         total += 4 * parameters / shards(3)

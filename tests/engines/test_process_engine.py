@@ -51,11 +51,6 @@ def test_a_conversation_is_encoded_over_there_into_the_same_prompt(world, tmp_pa
     assert [reply.ids for reply in replies] == [c.token_ids for c in generated]
 
 
-def test_a_conversation_that_nobody_can_encode_is_an_error(engine):
-    with pytest.raises(EngineError, match="without an encoder"):
-        asyncio.run(engine.ask([{"role": "user", "content": "a mug"}], SamplingParams()))
-
-
 def gone(pid: int) -> bool:
     """Whether the process ended; one that nobody waited for is a zombie."""
     try:
