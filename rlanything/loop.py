@@ -49,7 +49,7 @@ class Loop:
         config, adaptation = run.config, run.config.adaptation
         originals, seed = run.training_tasks(), config.experiment.seed
         self.pool = TaskPool.of(originals, adaptation.alpha_low, adaptation.alpha_high, seed)
-        self.metrics = Metrics(folder.metrics, config)
+        self.metrics = Metrics(folder)
         self.step = 0
         self.ahead: list[Group] | None = None  # the next step's rollouts, with `rollout.max_staleness`
         self.pool_state: dict[str, Any] = {}  # before they drew their tasks: a resumed run draws them again
