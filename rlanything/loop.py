@@ -48,7 +48,7 @@ class Loop:
         self.run, self.config, self.folder, self.progress = run, run.config, folder, progress
         band = run.config.adaptation
         self.pool = TaskPool.of(run.training_tasks(), band.alpha_low, band.alpha_high, run.config.experiment.seed)
-        self.metrics = Metrics(folder.metrics, run.config)
+        self.metrics = Metrics(folder)
         self.step = 0
         self.ahead: list[Group] | None = None  # the next step's rollouts, with `rollout.max_staleness`
         self.pool_state: dict[str, Any] = {}  # the pool before `ahead` was drawn: a resumed run draws it again

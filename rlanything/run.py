@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rlanything.config.roles import Learner, Role
 from rlanything.config.schema import Config
+from rlanything.config.section import Learner, Role
 from rlanything.domains.registry import make_domain
 from rlanything.engines.base import EngineStats, peak_memory_gb
 from rlanything.engines.chat_model import ChatModel, start_chat_model

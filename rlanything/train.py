@@ -24,8 +24,7 @@ def train(config: Config) -> None:
         return
     use_devices(plan)
     folder = RunFolder(config)
-    with closing(folder):
-        folder.open(config)
+    with folder.open():
         progress.line(f"run {folder.path}: loading models")
         with closing(Run(plan, folder)) as run:
             Loop(run, folder, progress).train()

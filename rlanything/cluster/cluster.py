@@ -15,7 +15,8 @@ from rlanything.cluster.learners import LearnerGroup, LearnerRank, RemoteLearner
 from rlanything.cluster.nodes import with_dtypes
 from rlanything.cluster.replica import REPLICA_OPTIONS, EngineReplica
 from rlanything.cluster.runtime import Runtime
-from rlanything.config.roles import LEARNERS, Learner, Role
+from rlanything.config.roles import LEARNERS
+from rlanything.config.section import Learner, Role
 from rlanything.engines import check_model
 from rlanything.engines.base import Engine
 from rlanything.engines.chat import Chat

@@ -21,8 +21,8 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 
 from rlanything.cluster.calls import Patience, cause, unwrapped
 from rlanything.cluster.learners import RemoteWeights
-from rlanything.config.roles import Role
 from rlanything.config.schema import Config
+from rlanything.config.section import Role
 from rlanything.engines.base import Completion, EngineError, EngineStats, SamplingParams
 from rlanything.weights.precision import torch_dtype
 from rlanything.weights.transfer import Expected, IncomingWeights, Meeting

@@ -13,8 +13,8 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 
 from rlanything.cluster.board import was_restarted
 from rlanything.cluster.calls import Patience, cause, unwrapped
-from rlanything.config.roles import Role
 from rlanything.config.schema import ClusterConfig, Config
+from rlanything.config.section import Role
 from rlanything.domains.registry import make_domain
 from rlanything.engines.base import Engine, EngineError
 from rlanything.engines.chat import Chat

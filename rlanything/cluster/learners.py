@@ -18,8 +18,8 @@ import torch.distributed as dist
 
 from rlanything.cluster.calls import result
 from rlanything.cluster.weights import StagedWeights, stage
-from rlanything.config.roles import Learner
 from rlanything.config.schema import Config
+from rlanything.config.section import Learner
 from rlanything.errors import RunError
 from rlanything.launch.network import use_interface
 from rlanything.plan.placement import Route

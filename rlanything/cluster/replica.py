@@ -16,8 +16,8 @@ from typing import Any, NoReturn
 import ray
 
 from rlanything.cluster.board import board, was_restarted
-from rlanything.config.section import Role
 from rlanything.config.schema import Config
+from rlanything.config.section import Role
 from rlanything.engines import check_model, start_engine
 from rlanything.engines.base import (
     Completion,

@@ -48,8 +48,7 @@ def benchmark(config: Config) -> None:
         raise RunError(
             f"{folder.path}: holds a training run, whose metrics would be lost; choose another experiment.name"
         )
-    with closing(folder):
-        folder.open(config)
+    with folder.open():
         _run(plan, folder, progress)
 
 
@@ -72,7 +71,7 @@ def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:
     config = plan.config
     drop_after(folder.metrics, -1)  # of an earlier call: its episodes are read, and its figures computed anew
     rows: list[dict[str, str]] = []
-    with closing(Metrics(folder.metrics, config)) as metrics, closing(Run(plan, folder)) as run:
+    with closing(Metrics(folder)) as metrics, closing(Run(plan, folder)) as run:
         for split in config.evaluation.splits:
             groups = evaluate_split(split, run, folder, progress)
             write_groups(folder.evaluation(0, split), groups, run.domain.describe, run.domain.kind)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from zlib import crc32
 
 import pytest
+from simulate_cluster import scaled
 from simulation import (
     MODELS,
     Clock,
@@ -19,7 +20,6 @@ from simulation import (
     Turn,
     Workload,
     draw_episodes,
-    scaled,
     simulate,
     update_s,
 )
