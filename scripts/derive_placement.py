@@ -5,7 +5,7 @@
 Counts, over all games of the file: where objects of each type stand (per room, per receptacle that could hold
 them), how many copies a scene holds, which goals are asked for, how full each receptacle type gets, and which
 receptacles a floor plan has besides those in alfworld's own layout files. Nothing of a single game is kept.
-Writes rlanything/domains/alfworld/placement.json.
+Writes scripts/alfworld_games/placement.json.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
-from rlanything.domains.alfworld.floorplans import PLACEMENT_FILE, layout_receptacles, mangle, room_of
+from alfworld_games.floorplans import PLACEMENT_FILE, layout_receptacles, mangle, room_of
 
 MIN_COUNT = 10  # rarer overlaps of two receptacles are physics noise of single games
 FACT = re.compile(r"\(([^()]+)\)")

@@ -15,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 
 import torch
+from alfworld_games import pieces
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from transformers.utils import logging
@@ -25,46 +26,6 @@ from rlanything.domains.registry import make_domain
 from rlanything.errors import TaskError
 from rlanything.processes.guard import run_guarded
 
-# Commands, the fixed parts of the room's answers and the judge's reasons, longest first where one begins another.
-PHRASES = [
-    *(
-        r" ?\\boxed\{(?:1\}|-1\})?",
-        r"\n> ",
-        "go to ",
-        "take ",
-        " from (?:the )?",
-        "move ",
-        " to (?:the )?",
-        " with ",
-        "open ",
-    ),
-    *(
-        "use ",
-        "examine ",
-        "You arrive at ",
-        " ?On the ",
-        " ?The ",
-        r" is closed\.",
-        r" is open\. In it, you see (?:a )?",
-    ),
-    *(", you see (?:a )?", ", and a ", ", a ", "You open the ", "You close the ", "You pick up the ", "You move the "),
-    r"You are in the middle of a room\. Looking quickly around you, you see (?:a )?",
-    *(
-        "Your task is to: ",
-        r"\nHere: ",
-        "; ",
-        r"Nothing happens\.",
-        "You are facing the ",
-        " ?Next to it, you see (?:a )?",
-        "You are carrying: a ",
-    ),
-    *(r"You are not carrying anything\.", r"nothing\.", "There's nothing special about ", "You turn on the "),
-    *("You (?:heat|cool|clean) the ", " using the ", r"Judge the last step\."),
-    *("closer to the goal", "looks at a new place", "does nothing", "no progress", "seen before", "undoes progress"),
-    "makes the task impossible",
-]
-NAME = "[a-z]+ [0-9]+"  # of a thing or a place
-TOPIC = "[a-z]+:"  # how a demonstrated thought begins: the thing that it is about
 # Fences, and what every solution of a generated problem shares.
 CODE = [
     *(r"```python\n", r"```input\n", r"\n```input\n", r"\n```\n```output\n", r"\n```", r"Write one test\."),
@@ -75,7 +36,7 @@ CODE = [
     # Words; what has no vowel is a generated problem's data, and goes letter by letter.
     *(" ?[A-Za-z]*[aeiouy][A-Za-z]*", "[A-Za-z]"),
 ]
-PIECES = {"alfworld": [*PHRASES, NAME, f" (?={NAME})", TOPIC], "coding": CODE}  # of a domain's texts, kept whole
+PIECES = {"alfworld": pieces.PIECES, "coding": CODE}  # of a domain's texts, kept whole
 SPECIAL = ["<|endoftext|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]
 TEMPLATE = (
     "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<|end|>{% endfor %}"
@@ -162,11 +123,11 @@ def compose_names(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, s
             if word is None:
                 continue
             kind = embedding[tokenizer.encode(f" {word[0]}")].mean(0)
-            if re.fullmatch(NAME, text):
+            if re.fullmatch(pieces.NAME, text):
                 number = text.rpartition(" ")[2]
                 numbers.setdefault(number, INIT_STD * torch.randn(embedding.shape[1], generator=random))
                 embedding[token] = (kind + numbers[number]) / 2**0.5
-            elif re.fullmatch(TOPIC, text):
+            elif re.fullmatch(pieces.TOPIC, text):
                 embedding[token] = kind
 
 
@@ -176,9 +137,10 @@ def make_small_world(root: Path, hidden: int = 64) -> tuple[Path, Path]:
     proposals in their form.
     """
     # Imported here: who only makes a model need not wait for DeepSpeed.
+    from alfworld_games.files import write_packed
+    from alfworld_games.generator import generate_games
+
     from rlanything.config.schema import LearnerConfig, ModelConfig
-    from rlanything.domains.alfworld.export import write_packed
-    from rlanything.domains.alfworld.generator import generate_games
     from rlanything.engines.chat import Chat
     from rlanything.learner.deepspeed import Learner
     from rlanything.sft import encode

@@ -18,11 +18,13 @@ from shared_games import packed
 if importlib.util.find_spec("alfworld") is None:
     pytest.skip("alfworld is missing: pip install --no-deps alfworld==0.4.2", allow_module_level=True)
 
+from alfworld_games.files import export_games, write_packed
+from alfworld_games.floorplans import SPLITS
+from alfworld_games.generator import generate_games, possible_goals
+
 from rlanything.domains.alfworld.backend_textworld import TextWorldEpisode
-from rlanything.domains.alfworld.export import export_games, move_game, regoal, write_game, write_packed
-from rlanything.domains.alfworld.floorplans import SPLITS
+from rlanything.domains.alfworld.export import move_game, regoal, write_game
 from rlanything.domains.alfworld.game import PackedGame, load_packed, parse_game, read_game
-from rlanything.domains.alfworld.generator import generate_games, possible_goals
 from rlanything.domains.alfworld.goals import goal_pddl
 from rlanything.domains.alfworld.model import Goal, GoalKind
 from rlanything.domains.alfworld.planner import plan

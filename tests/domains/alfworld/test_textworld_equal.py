@@ -96,7 +96,7 @@ def real(number: int) -> list[tuple[str, dict[str, Any]]]:
 
 
 def generated(number: int) -> list[tuple[str, dict[str, Any]]]:
-    from rlanything.domains.alfworld.generator import generate_games
+    from alfworld_games.generator import generate_games
 
     return [(game.path, game.data) for game in generate_games("train", number, seed=3)]
 
