@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import lzma
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rlanything.domains.alfworld.export import write_game, written_at_once
-from rlanything.domains.alfworld.game import TASK_RULE, PackedGame
+from rlanything.domains.alfworld.game import TASK_RULE
+from rlanything.domains.alfworld.library import PackedGame, Template, packed_lines
 from rlanything.domains.alfworld.model import TASK_PREFIX
 from rlanything.errors import TaskError
 
@@ -54,6 +55,11 @@ def write_packed(path: Path, games: Iterable[PackedGame]) -> int:
             lines.write(json.dumps(entry) + "\n")
             count += 1
     return count
+
+
+def load_packed(path: Path) -> Iterator[PackedGame]:
+    """Yield the games of a packed .jsonl.xz, whose folder must hold template.json too. Raises TaskError."""
+    return (game for _, game in packed_lines(path, Template.of(path)))
 
 
 def export_games(root: Path, games: Iterable[PackedGame]) -> int:

@@ -13,12 +13,12 @@ from typing import Any
 
 from alfworld_games.floorplans import FloorPlan, floor_plan, floor_plan_numbers, placement
 from alfworld_games.scenes import Difficulty, Scene, fixed_things, furnish, movable_types, target_places
-from rlanything.domains.alfworld.game import PackedGame, parse_game
-from rlanything.domains.alfworld.goals import goal_pddl, package_file, package_module, pddl_params
+from rlanything.domains.alfworld.game import parse_game
+from rlanything.domains.alfworld.goals import goal_pddl, package_file, package_module, pddl_params, write_sentence
+from rlanything.domains.alfworld.library import PackedGame
 from rlanything.domains.alfworld.model import Goal, GoalKind
 from rlanything.domains.alfworld.planner import plan
 from rlanything.domains.alfworld.rules import TREATMENTS
-from rlanything.domains.alfworld.sentences import write_sentence
 from rlanything.domains.alfworld.simulator import Episode
 from rlanything.errors import ClearError
 

@@ -1,4 +1,4 @@
-"""Writes games, as ALFWorld's folders or packed, and gives existing games a new goal.
+"""Gives games a new goal, and writes them as ALFWorld's folders.
 
 Files and folders are written under a temporary name and then renamed, so nobody reads a half-written game.
 """
@@ -41,39 +41,16 @@ def written_at_once(path: Path) -> Iterator[Path]:
 def write_game(folder: Path, data: dict[str, Any], traj: dict[str, Any]) -> Path:
     """Write one game's folder as in json_2.1.1: game.tw-pddl, initial_state.pddl and traj_data.json.
 
-    Returns the path of game.tw-pddl. Raises TaskError if the folder exists.
+    An older folder of this name is replaced. Returns the path of game.tw-pddl.
     """
-    if folder.exists():
-        raise TaskError(f"{folder}: a game with this name exists; remove it or choose another name")
     with written_at_once(folder) as new:
         new.mkdir()
         (new / "game.tw-pddl").write_text(json.dumps(data), encoding="utf-8")
         (new / "initial_state.pddl").write_text(data["pddl_problem"], encoding="utf-8")
         (new / "traj_data.json").write_text(json.dumps(traj, indent=1), encoding="utf-8")
-    return folder / "game.tw-pddl"
-
-
-def move_game(folder: Path, old_root: Path, new_root: Path | None) -> Path | None:
-    """Move a game's folder from below `old_root` to the same path below `new_root`, or remove it if that is None.
-
-    Returns the new folder. A move that is done already is no error, because a resumed run repeats moves. Raises
-    TaskError if the game is in neither place.
-    """
-    if not folder.is_relative_to(old_root):
-        raise TaskError(f"{folder}: expected a folder below {old_root}")
-    if new_root is None:
         if folder.exists():
             shutil.rmtree(folder)
-        return None
-    target = new_root / folder.relative_to(old_root)
-    if folder.exists():
-        if target.exists():
-            shutil.rmtree(target)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(folder, target)
-    elif not target.exists():
-        raise TaskError(f"{folder}: no game to move, and none at {target} either; was the folder cleaned?")
-    return target
+    return folder / "game.tw-pddl"
 
 
 def regoal(

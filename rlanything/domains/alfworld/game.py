@@ -7,13 +7,10 @@ has the text of ALFWorld's own grammar, and a game with another grammar is refus
 from __future__ import annotations
 
 import json
-import lzma
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from itertools import chain
-from pathlib import Path
 from sys import intern
 from typing import Any
 
@@ -38,92 +35,6 @@ _REMEDY = "download the games again (alfworld-download) or generate new ones"
 
 # The games of a data set repeat a handful of these relations, each of some 225 pairs, so one copy of each is kept.
 _accepts_pool: dict[frozenset[tuple[str, str]], frozenset[tuple[str, str]]] = {}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackedGame:
-    """One game of a packed file."""
-
-    path: str
-    """<split>/<task folder>/<trial>, as in json_2.1.1."""
-    data: dict[str, Any]
-    """The content of its game.tw-pddl."""
-    traj: dict[str, Any]
-    """What its traj_data.json says of the task."""
-    annotations: tuple[str, ...]
-    """Sentences in which people described the task."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Template:
-    """What all games of a packed file share."""
-
-    domain: str
-    """The PDDL domain."""
-    grammar: str
-    """The grammar, with {task} in place of the task sentence."""
-
-    @classmethod
-    def of(cls, packed: Path) -> Template:
-        """Read the template.json in the folder of a packed file. Raises TaskError if either is missing or corrupt."""
-        path = packed.parent / "template.json"
-        for file in (packed, path):
-            if not file.is_file():
-                raise TaskError(f"{file}: no such file; a packed data set is a .jsonl.xz and a template.json beside it")
-        try:
-            template = json.loads(path.read_text())
-            return cls(domain=template["pddl_domain"], grammar=template["grammar"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise TaskError(f"{path}: not the template of packed games ({error!r}); copy the file again") from error
-
-    def unpack(self, line: str) -> PackedGame:
-        """Read the game of a line. Raises ValueError, KeyError or TypeError if the line holds none."""
-        entry = json.loads(line)
-        sentence = json.dumps(entry["task"], ensure_ascii=False)[1:-1]  # the grammar keeps it inside a JSON string
-        data = {
-            "pddl_domain": self.domain,
-            "grammar": self.grammar.replace("{task}", sentence),
-            "pddl_problem": entry["problem"],
-            "walkthrough": entry["walkthrough"],
-            "solvable": True,
-        }
-        return PackedGame(path=entry["path"], data=data, traj=entry["traj"], annotations=tuple(entry["anns"]))
-
-
-def packed_lines(path: Path, template: Template) -> Iterator[tuple[str, PackedGame]]:
-    """Yield (line, game) of a packed .jsonl.xz one at a time, because the PDDL of one game is 40 kB.
-
-    Raises TaskError if the file is cut or a line is not a game.
-    """
-    with lzma.open(path, "rt", encoding="utf-8") as lines:
-        for number, line in enumerate(_intact(lines, path), 1):
-            try:
-                yield line, template.unpack(line)
-            except (ValueError, KeyError, TypeError) as error:
-                raise TaskError(f"{path}, line {number}: not a packed game ({error!r}); copy the file again") from error
-
-
-def load_packed(path: Path) -> Iterator[PackedGame]:
-    """Yield the games of a packed .jsonl.xz, whose folder must hold template.json too. Raises TaskError."""
-    return (game for _, game in packed_lines(path, Template.of(path)))
-
-
-def _intact(lines: Iterable[str], path: Path) -> Iterator[str]:
-    try:
-        yield from lines
-    except (EOFError, lzma.LZMAError, UnicodeDecodeError) as error:
-        raise TaskError(f"{path}: the file is cut or corrupt ({error}); copy or generate it again") from error
-
-
-def read_game(path: Path) -> Game:
-    """Read a game.tw-pddl. Raises TaskError."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise TaskError(f"{path}: no such game file; {_REMEDY}") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise TaskError(f"{path}: not JSON ({error}); the file is cut or corrupt: {_REMEDY}") from error
-    return parse_game(data, str(path))
 
 
 def task_sentence(grammar: str) -> str | None:

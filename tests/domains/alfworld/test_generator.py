@@ -23,10 +23,17 @@ from alfworld_games.floorplans import PLACEMENT_FILE, SPLITS, floor_plan, floor_
 from alfworld_games.generator import GameKey, compose, generate_games, possible_goals
 from alfworld_games.scenes import PRESETS, Difficulty
 
-from rlanything.domains.alfworld.game import PackedGame, parse_game
-from rlanything.domains.alfworld.goals import AlfworldMissing, package_file, package_folder, package_module
+from rlanything.domains.alfworld.game import parse_game
+from rlanything.domains.alfworld.goals import (
+    TEMPLATES,
+    AlfworldMissing,
+    package_file,
+    package_folder,
+    package_module,
+    write_sentence,
+)
+from rlanything.domains.alfworld.library import PackedGame
 from rlanything.domains.alfworld.model import GoalKind
-from rlanything.domains.alfworld.sentences import TEMPLATES, write_sentence
 from rlanything.domains.alfworld.simulator import Episode
 
 ROOT = Path(__file__).parents[3]
