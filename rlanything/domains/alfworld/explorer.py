@@ -1,7 +1,6 @@
-"""Demonstrates acting on what a policy sees: it searches where objects of a kind usually are.
+"""Demonstrates acting on what a policy sees: the explorer searches first where objects of a type usually are.
 
-The planner knows where everything is, and a model that imitated it would learn to guess. The explorer reads the same
-observations as the policy and searches in the order of a placement prior.
+The planner knows where everything is, and a model that imitated it would learn to guess.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _ARRIVED = re.compile(r"You arrive at ([a-z]+ \d+)\.")
 
 
 def type_of(name: str) -> str:
-    """Return the type in a name: "mug 2" -> "mug"."""
+    """Return the type in a name: "mug" of "mug 2"."""
     return name.rpartition(" ")[0]
 
 

@@ -1,7 +1,7 @@
-"""Reads games, from a game.tw-pddl or from a packed file of many, into the `Game` that all their episodes share.
+"""Parses a game into the `Game` that all its episodes share.
 
-A Game keeps only what TextWorld's text, commands and win flag depend on. The grammar is not interpreted: `simulator`
-has the text of ALFWorld's own grammar, and a game with another grammar is refused here.
+The grammar is not interpreted: `simulator` has the text of ALFWorld's own grammar, and a game with another grammar is
+refused here.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ _FACT = re.compile(r"\(([^()]+)\)")
 _HELP = re.compile(r'Available commands:[^"]*')
 _GOAL_TYPE = re.compile(r"\((objecttype|receptacletype) (\?\w+) (\w+)\)")
 _CONDITIONS = {"ishot": "hot", "iscool": "cool", "isclean": "clean", "issliced": "sliced", "istoggled": "toggled"}
+_ABILITIES = ("pickupable", "cleanable", "heatable", "coolable", "toggleable", "sliceable")
 _GOAL_MARKS = {
     GoalKind.TWO: "(not (=",
     GoalKind.CLEAN: "(isclean ",
@@ -134,14 +135,9 @@ def _parse_facts(
             id=id_,
             name=names[id_],
             type=types["objecttype"][id_],
-            pickupable=id_ in having["pickupable"],
-            cleanable=id_ in having["cleanable"],
-            heatable=id_ in having["heatable"],
-            coolable=id_ in having["coolable"],
-            toggleable=id_ in having["toggleable"],
-            sliceable=id_ in having["sliceable"],
             is_container=id_ in having["isreceptacleobject"],
             inside=tuple(inside[id_]),
+            **{ability: id_ in having[ability] for ability in _ABILITIES},
         )
         for id_, i in o_index.items()
     )

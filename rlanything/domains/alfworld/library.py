@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import lzma
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -81,17 +81,15 @@ def packed_lines(path: Path, template: Template) -> Iterator[tuple[str, PackedGa
 
     Raises TaskError if the file is cut or a line is not a game.
     """
-    with lzma.open(path, "rt", encoding="utf-8") as lines:
-        for number, line in enumerate(_intact(lines, path), 1):
-            try:
-                yield line, template.unpack(line)
-            except (ValueError, KeyError, TypeError) as error:
-                raise TaskError(f"{path}, line {number}: not a packed game ({error!r}); copy the file again") from error
-
-
-def _intact(lines: Iterable[str], path: Path) -> Iterator[str]:
     try:
-        yield from lines
+        with lzma.open(path, "rt", encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                try:
+                    game = template.unpack(line)
+                except (ValueError, KeyError, TypeError) as error:
+                    why = f"not a packed game ({error!r}); copy the file again"
+                    raise TaskError(f"{path}, line {number}: {why}") from error
+                yield line, game
     except (EOFError, lzma.LZMAError, UnicodeDecodeError) as error:
         raise TaskError(f"{path}: the file is cut or corrupt ({error}); copy or generate it again") from error
 
