@@ -119,11 +119,11 @@ class RandomPlayer:
 def make_player(folder: Path, kind: str, seqs: int, kv_cache_gb: float = 2.0) -> tuple[Any, Any, Any]:
     """(domain, engine, chat) on generated games and a random model."""
     import torch
+    from alfworld_games.files import write_packed
+    from alfworld_games.generator import generate_games
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     from rlanything.config.schema import Config, DatasetConfig, EngineConfig, ExperimentConfig, ModelConfig
-    from rlanything.domains.alfworld.export import write_packed
-    from rlanything.domains.alfworld.generator import generate_games
     from rlanything.domains.registry import make_domain
     from rlanything.engines import start_engine
     from rlanything.engines.chat import Chat

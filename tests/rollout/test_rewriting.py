@@ -8,9 +8,8 @@ from builders import config_of, group, trajectory
 from rlanything.algorithm.tasks import TaskPool
 from rlanything.config.schema import AdaptationConfig, ModelConfig
 from rlanything.domains.alfworld.domain import AlfworldDomain
+from rlanything.domains.alfworld.goals import goals_of, write_sentence
 from rlanything.domains.alfworld.planner import plan
-from rlanything.domains.alfworld.rooms import goals_of
-from rlanything.domains.alfworld.sentences import write_sentence
 from rlanything.domains.alfworld.simulator import Episode
 from rlanything.engines.base import Completion, PromptTooLong
 from rlanything.engines.chat import Chat
