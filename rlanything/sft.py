@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import inspect
 import json
 import os
 import re
@@ -127,7 +128,8 @@ _SHAPE = re.compile("s?ua((t+u?|u)a)*")
 def digest(config: SftConfig, domain: Domain) -> str:
     """A digest of all that the result depends on: settings, code, the files of model, games and conversations."""
     hashed = hashlib.sha256(json.dumps(config.model_dump(exclude={"output", "num_thread"}), sort_keys=True).encode())
-    for source in sorted(p for pattern in SOURCES for p in Path(__file__).parent.glob(pattern)):
+    sources = sorted(p for pattern in SOURCES for p in Path(__file__).parent.glob(pattern))
+    for source in [*sources, Path(inspect.getfile(type(domain)))]:  # the domain may be outside the package
         hashed.update(source.read_bytes())
     files = sorted(p for p in Path(config.model.path).glob("*") if p.is_file())
     files += [Path(config.data)] if config.data else domain.data_files(config.dataset.train_split)

@@ -15,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 
 import torch
+from coding_problems import GENERATED
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from transformers.utils import logging
@@ -75,7 +76,8 @@ CODE = [
     # Words; what has no vowel is a generated problem's data, and goes letter by letter.
     *(" ?[A-Za-z]*[aeiouy][A-Za-z]*", "[A-Za-z]"),
 ]
-PIECES = {"alfworld": [*PHRASES, NAME, f" (?={NAME})", TOPIC], "coding": CODE}  # of a domain's texts, kept whole
+# Parts of a domain's texts that are kept whole.
+PIECES = {"alfworld": [*PHRASES, NAME, f" (?={NAME})", TOPIC], "coding": CODE, GENERATED: CODE}
 SPECIAL = ["<|endoftext|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]
 TEMPLATE = (
     "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<|end|>{% endfor %}"

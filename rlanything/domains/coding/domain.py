@@ -38,9 +38,8 @@ class CodingDomain(Domain):
         style = config.dataset.prompt
         self._root, self._tasks = Path(config.dataset.path), dict[str, list[Task]]()
         self.trials = Trials(config.sandbox, self.options.float_tolerance)
-        judging, rewriting = CodingJudging(style, self.trials), CodingRewriting(style)
-        self.judging, self.rewriting = judging, rewriting
-        self.demonstrating = CodingDemonstrating(style, self.options.num_test, self.tasks, judging, rewriting)
+        self.judging, self.rewriting = CodingJudging(style, self.trials), CodingRewriting(style)
+        self.demonstrating = CodingDemonstrating(self)
 
     @property
     def root(self) -> Path:

@@ -6,7 +6,6 @@ models that learned the form from demonstrations. Programs and tests come in fen
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -120,15 +119,6 @@ def critic(num: int, own: Sequence[int], written: Sequence[tuple[int, bool]], fa
         told = ", ".join(f"{verdict.replace('_', ' ')} {n}" for verdict, n in sorted(failures.items()))
         lines.append(f"Failures: {told}.")
     return "\n".join(lines)
-
-
-def problem_response(question: str, tests: Sequence[Check], steps: Sequence[str]) -> str:
-    """A demonstration's problem; a test's `steps` lead from its input to its output."""
-    written = [
-        {"input": test.input.rstrip()} | ({"steps": way} if way else {}) | {"output": test.output.rstrip()}
-        for test, way in zip(tests, steps, strict=True)
-    ]
-    return json.dumps({"question": question, "tests": written})
 
 
 def parse_problem(text: str) -> dict[str, Any] | None:
