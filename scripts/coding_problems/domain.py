@@ -60,7 +60,7 @@ class GeneratedDemonstrating(CodingDemonstrating):
 
     def _critic(self, task: Task, solved: int, rng: random.Random) -> str:
         """Make up what the critic says of a problem that `solved` programs solve."""
-        num_test = len(prompts.own_tests(task, self.domain.options.num_test))
+        num_test = len(self.domain.own_tests(task))
         own = [min(NUM_PROGRAM, solved + rng.randint(0, 1)) for _ in range(num_test)]
         written = [_passed(solved, rng) for _ in range(rng.randint(0, MAX_WRITTEN))]
         failed = num_test * NUM_PROGRAM - sum(own)

@@ -1,7 +1,6 @@
-"""Generates problems: chains of operations, each with a statement in words, a solution and tests.
+"""Generates problems: chains of operations, each with a statement in words, a solution, and tests that it passes.
 
-The outputs of the tests are what the solution prints. A row keeps its chain,
-which demonstrations vary.
+A row keeps its chain, which demonstrations vary.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ Chain = list[list[Any]]
 TIME_LIMIT_S = 1.0
 NUM_TEST = 6
 LONGEST = 2  # most operations of a problem, counting its answer
-MAX_FRUITLESS = 5000  # draws in a row without a new problem, after which there are taken to be no more
-MAX_TRY = 200  # inputs drawn for a problem's tests; a chain that fails on most inputs is dropped
+MAX_FRUITLESS = 5000  # draws in a row without a new problem, after which none is expected
+MAX_TRY = 200  # inputs drawn for a problem's tests, before its chain is dropped
 
 
 def operation_of(link: Sequence[Any]) -> Operation:

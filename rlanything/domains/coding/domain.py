@@ -107,7 +107,11 @@ class CodingDomain(Domain):
         return [Path(self.config.dataset.path, f"{split}.json")]
 
     def make_env(self, task: Task) -> Env:
-        return ProgramEnv(task, prompts.own_tests(task, self.options.num_test), self.trials)
+        return ProgramEnv(task, self.own_tests(task), self.trials)
+
+    def own_tests(self, task: Task) -> list[Check]:
+        """The problem's tests that decide if a program is correct."""
+        return [Check(*test) for test in task.payload["tests"][: self.options.num_test or None]]
 
     def describe(self, task: Task) -> str:
         line = one_line(task)

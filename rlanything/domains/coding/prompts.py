@@ -10,7 +10,7 @@ from rlanything.domains.answers import last_object
 from rlanything.domains.base import ParsedAction
 from rlanything.domains.coding.problems import Check
 from rlanything.domains.parts import conversation
-from rlanything.types import Message, Task
+from rlanything.types import Message
 
 MAX_GENERATED_CHARS = 100_000  # of a test or a problem that a model writes
 MIN_TESTS = 4  # of a problem that a model writes
@@ -37,11 +37,6 @@ REWRITE_SYSTEM = (
     f"least {MIN_TESTS} tests whose outputs you have worked out. Think first, then answer with one JSON object: "
     '{"question": "...", "tests": [{"input": "...", "output": "..."}, ...]}.'
 )
-
-
-def own_tests(task: Task, num: int) -> list[Check]:
-    """The problem's tests that decide if a program is correct: the first `num`, or all if it is 0."""
-    return [Check(*test) for test in task.payload["tests"][: num or None]]
 
 
 def statement(payload: Mapping[str, Any]) -> str:
