@@ -39,7 +39,7 @@ class Conversation:
 
     messages: list[Message]
     trained: list[bool]
-    """The model learns message i, which is an assistant's."""
+    """True for each message, an assistant's, that the model learns to write."""
     key: str = ""
     """Conversations with the same key share their beginning, which packing merges."""
     tools: list[Tool] = field(default_factory=list)
