@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import inspect
 import json
 import os
 import re
@@ -115,7 +116,8 @@ def _conversation(line: dict[str, Any]) -> Conversation:
 def digest(config: SftConfig, domain: Domain) -> str:
     """A digest of everything that determines the result: settings, code, and the files of model and data."""
     hashed = hashlib.sha256(json.dumps(config.model_dump(exclude={"output", "num_thread"}), sort_keys=True).encode())
-    for source in sorted(p for pattern in SOURCES for p in Path(__file__).parent.glob(pattern)):
+    sources = sorted(p for pattern in SOURCES for p in Path(__file__).parent.glob(pattern))
+    for source in [*sources, Path(inspect.getfile(type(domain)))]:  # the domain may be outside the package
         hashed.update(source.read_bytes())
     files = sorted(p for p in Path(config.model.path).glob("*") if p.is_file())
     files += [Path(config.data)] if config.data else domain.data_files(config.dataset.train_split)

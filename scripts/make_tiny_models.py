@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 from alfworld_games import pieces
+from coding_problems import GENERATED
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from transformers.utils import logging
@@ -36,7 +37,8 @@ CODE = [
     # Words. A word without a vowel is a generated problem's data, and goes letter by letter.
     *(" ?[A-Za-z]*[aeiouy][A-Za-z]*", "[A-Za-z]"),
 ]
-PIECES = {"alfworld": pieces.PIECES, "coding": CODE}  # patterns of what the tokenizer keeps whole
+# Patterns of what the tokenizer keeps whole.
+PIECES = {"alfworld": pieces.PIECES, "coding": CODE, GENERATED: CODE}
 SPECIAL = ["<|endoftext|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]
 TEMPLATE = (
     "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<|end|>{% endfor %}"

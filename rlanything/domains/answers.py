@@ -1,4 +1,4 @@
-"""What is read out of the answers of models, whatever the domain. Pure."""
+"""Parsers of model answers that serve several domains."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def boxed(text: str) -> list[str]:
 
 
 def parse_score(text: str) -> tuple[int | None, str]:
-    """The score of a judgement: exactly one boxed value, which must be 1 or -1. (score, "") or (None, why not)."""
+    """(the score, "") if exactly one value is boxed, 1 or -1, else (None, why there is no score)."""
     found = boxed(text)
     if len(found) != 1:
         return None, f"{len(found)} boxed scores, expected one"
@@ -26,12 +26,12 @@ def parse_score(text: str) -> tuple[int | None, str]:
 
 
 def last_object(text: str, keys: Sequence[str]) -> dict[str, Any] | None:
-    """The last JSON object in a text that has all of `keys`, whatever stands around it."""
+    """The last JSON object in a text that has all of `keys`; None if there is none."""
     decoder, found, start = json.JSONDecoder(), None, text.find("{")
     while start >= 0:
         try:
             value, end = decoder.raw_decode(text, start)
-        except (ValueError, RecursionError):  # the latter: brackets in brackets, without an end
+        except (ValueError, RecursionError):  # RecursionError: deeply nested brackets
             end = start + 1
         else:
             if isinstance(value, dict) and all(key in value for key in keys):

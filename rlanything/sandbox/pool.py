@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from rlanything.errors import ClearError
+from rlanything.errors import TaskError
 from rlanything.sandbox.kernel import SUPPORTED
 from rlanything.sandbox.protocol import MIB, Execution, Limits, Verdict, receive, send
 from rlanything.sandbox.seccomp import compile_filter
@@ -31,7 +31,7 @@ _MAIN = (
 logger = logging.getLogger(__name__)
 
 
-class SandboxUnavailable(ClearError, RuntimeError):
+class SandboxUnavailable(TaskError):
     """This machine cannot isolate programs. The message says why and what to do."""
 
 

@@ -36,7 +36,6 @@ STREAMS = (
     (1, "stdout", "wb", "surrogateescape"),
     (2, "stderr", "wb", "backslashreplace"),
 )
-PACKAGE = "rlanything"
 _open = open
 
 for _name in PRELOADED:
@@ -49,7 +48,7 @@ def prepare() -> None:
     Call it once, after `gc.freeze`: `_flush_files` finds the streams through the garbage collector, which would not
     list them if they were frozen.
     """
-    for name in [n for n in sys.modules if n.partition(".")[0] == PACKAGE]:
+    for name in [n for n in sys.modules if n.partition(".")[0] == "rlanything"]:
         del sys.modules[name]
     os.environ.clear()
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -10,7 +10,7 @@ from rlanything.config.reading import kind_of
 from rlanything.config.schema import Config
 from rlanything.config.section import Section
 from rlanything.domains.alfworld.options import AlfworldOptions
-from rlanything.domains.coding.options import CodingOptions
+from rlanything.domains.coding.domain import CodingOptions
 from rlanything.domains.registry import OPTIONS, make_domain, resolve_options
 from rlanything.errors import ConfigError
 

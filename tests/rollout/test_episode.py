@@ -10,7 +10,7 @@ from rlanything.algorithm.diagnostics import diagnostics
 from rlanything.config.schema import EngineConfig, ModelConfig, RewardConfig, RolloutConfig
 from rlanything.domains.alfworld.domain import AlfworldDomain
 from rlanything.domains.base import Env, Observation
-from rlanything.domains.parts import StepJudging, critic_summary
+from rlanything.domains.parts import StepJudging
 from rlanything.engines import start_engine
 from rlanything.engines.base import request_seed
 from rlanything.engines.chat import Chat, ChatError
@@ -282,9 +282,9 @@ def test_turns_that_began_in_one_state_can_be_told(domain, model):
     assert states[0][0] == states[1][0] and all(state for episode in states for state in episode)
 
 
-def test_the_critic_summary_holds_the_remarks_of_solved_and_failed_episodes(domain, model):
+def test_the_critic_holds_the_remarks_of_solved_and_failed_episodes(domain, model):
     g = builders.group(builders.trajectory(1, [(1, 1)]), builders.trajectory(-1, [(-1, None)]))
-    summary = critic_summary(g)
+    summary = domain.rewriting.critic(g)
     assert "1 solved episodes:" in summary and "good x2: look: says {(0, 0): 1}" in summary
     assert "1 failed episodes:" in summary and "bad x1: look: says {(1, 0): -1}" in summary
 
