@@ -55,9 +55,9 @@ class Run:
             self.domain.prepare(splits)
             self.cluster: Cluster | None = None
             if plan.needs_cluster:
-                from rlanything.cluster.cluster import Cluster  # Ray takes seconds, and need not be installed
+                from rlanything.cluster import cluster  # Ray takes seconds, and need not be installed
 
-                self.cluster = Cluster(plan, folder, self.domain.root)
+                self.cluster = cluster.Cluster(plan, folder, self.domain.root)
                 self._closing.callback(self.cluster.close)
             self.models: dict[Role, ChatModel] = {}
             for role in plan.roles:

@@ -252,7 +252,7 @@ def warm_start(config: SftConfig, progress: Progress) -> None:
     domain = make_domain(loop_config(config))
     output = Path(config.output)
     key, file = digest(config, domain), output / "sft.json"
-    note = json.loads(file.read_text()) if file.is_file() else {}
+    note: dict[str, Any] = json.loads(file.read_text()) if file.is_file() else {}
     if note.get("digest") == key:
         progress.line(f"warm start {config.role}: {config.output} is up to date ({note['measure']:.1%})")
         return
