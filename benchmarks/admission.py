@@ -26,8 +26,8 @@ from safetensors.torch import load_file
 class Unpaced(Spread):
     """Requests that name no session: the engine knows not which belong together."""
 
-    async def generate(self, prompt_ids: list[int], sampling: Any, n: int = 1, images: tuple[str, ...] = ()) -> Any:
-        return await super().generate(prompt_ids, replace(sampling, session=""), n, images)
+    async def generate(self, prompt_ids: list[int], sampling: Any, n: int = 1) -> Any:
+        return await super().generate(prompt_ids, replace(sampling, session=""), n)
 
 
 def main() -> None:

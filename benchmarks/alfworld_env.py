@@ -24,8 +24,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rlanything.domains.alfworld.game import PackedGame, load_packed, parse_game
-from rlanything.domains.alfworld.simulator import Episode
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
+
+from alfworld_games.files import load_packed  # noqa: E402
+
+from rlanything.domains.alfworld.game import parse_game  # noqa: E402
+from rlanything.domains.alfworld.library import PackedGame  # noqa: E402
+from rlanything.domains.alfworld.simulator import Episode  # noqa: E402
 
 CONCURRENT = 256
 BATCH = 8  # games that TextWorld plays at once: as many processes in the asynchronous batch

@@ -88,12 +88,12 @@ def measure(args: argparse.Namespace) -> None:
     """One engine of this process: prints a JSON line of sampled tokens/s by phase."""
     import torch
 
-    from rlanything.config.schema import EngineConfig
+    from rlanything.config.schema import EngineConfig, ModelConfig
 
     torch.set_num_threads(args.threads[0])
     folder = Path(args.model)
     config = EngineConfig(dtype=args.dtype, max_model_len=1024, max_num_seqs=args.seqs, kv_cache_gb=1.0)
-    engine = kind_of(args.engine)(folder, config, folder / "engine.log")
+    engine = kind_of(args.engine)(ModelConfig(path=str(folder)), config, 0, folder / "engine.log")
     stop = tuple(random.Random(3).sample(range(2, VOCAB), VOCAB // 7)) if args.stop else ()
     weights = torch.load(folder / "weights.pt")
     rates: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""What it saves to let the reward model judge in a process of its own, on the quickstart's models and games.
+"""How much time it saves if the reward model judges in a process of its own, on the quickstart's models and games.
 
     make quickstart && python benchmarks/judging.py --repeat 2
 
@@ -17,50 +17,38 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import closing
 
 
 def measure(own_process: bool, steps: int, overrides: list[str]) -> list[float]:
     """Seconds of each step's rollouts, judged."""
-
     from rlanything.config.load import load_config
     from rlanything.plan.plan import make_plan
     from rlanything.rollout.collect import Batch
     from rlanything.run import Run
     from rlanything.runs.folder import RunFolder
-    from rlanything.runs.progress import Progress
+
+    async def collect(run: Run) -> list[float]:
+        rollout, seconds = run.config.rollout, []
+        num = rollout.num_trial + run.config.adaptation.max_candidate
+        tasks = run.training_tasks()
+        for step in range(steps):
+            started = time.perf_counter()
+            drawn = tasks[step * num : (step + 1) * num]
+            batch = Batch(tasks=drawn, num=rollout.num_rollout_per_trial, seed=str(step), rollout=rollout)
+            await run.collect(batch, lambda: None)
+            seconds.append(time.perf_counter() - started)
+            run.sync_weights(step + 1)
+        return seconds
 
     with tempfile.TemporaryDirectory() as output:
-        fixed = [
-            "experiment.name=judging",
-            f"experiment.output_dir={output}",
-            f"engine.reward.own_process={own_process}",
-        ]
-        config = load_config(["config=configs/quickstart/alfworld/loop.yaml", *fixed, *overrides])
-        folder, progress = RunFolder(config), Progress()
-        folder.open(config)
-        run = Run(make_plan(config, learns=True), folder)
-        run.sync_weights(0)
-        tasks = run.training_tasks()
-        num = config.rollout.num_trial + config.adaptation.max_candidate
-        episodes = config.rollout.num_rollout_per_trial
-
-        async def collect() -> list[float]:
-            seconds = []
-            for step in range(steps):
-                progress.start_step(f"step {step + 1}/{steps}")
-                started = time.perf_counter()
-                drawn = tasks[step * num : (step + 1) * num]
-                batch = Batch(tasks=drawn, num=episodes, seed=str(step), rollout=config.rollout)
-                await run.collect(batch, lambda: None)
-                seconds.append(time.perf_counter() - started)
-                run.sync_weights(step + 1)
-            return seconds
-
-        try:
-            return asyncio.run(collect())
-        finally:
-            run.close()
-            folder.close()
+        fixed = ["config=configs/quickstart/alfworld/loop.yaml", "experiment.name=judging"]
+        fixed += [f"experiment.output_dir={output}", f"engine.reward.own_process={own_process}"]
+        config = load_config([*fixed, *overrides])
+        folder = RunFolder(config)
+        with folder.open(), closing(Run(make_plan(config, learns=True), folder)) as run:
+            run.sync_weights(0)
+            return asyncio.run(collect(run))
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from rlanything.config.schema import ModelConfig
+from rlanything.config.schema import LearnerConfig, ModelConfig
 from rlanything.learner.model import TreeModel
 from rlanything.learner.packing import MicroBatch, build_trees, pack, packing_ratio
 from rlanything.types import Sample
@@ -73,7 +73,7 @@ def main() -> None:
     )
     with tempfile.TemporaryDirectory() as folder:
         Qwen3ForCausalLM(config).save_pretrained(Path(folder))
-        model = TreeModel(ModelConfig(path=folder), torch.float32, torch.device("cpu"), entropy_gradient=False)
+        model = TreeModel(ModelConfig(path=folder), LearnerConfig(dtype="float32"), torch.device("cpu"))
 
     samples = episodes(args.episodes, args.turns, np.random.default_rng(0))
     start = time.perf_counter()

@@ -45,10 +45,10 @@ class Spread:
     def __init__(self, engine: Any) -> None:
         self.engine, self.version = engine, 0
 
-    async def generate(self, prompt_ids: list[int], sampling: Any, n: int = 1, images: tuple[str, ...] = ()) -> Any:
+    async def generate(self, prompt_ids: list[int], sampling: Any, n: int = 1) -> Any:
         length = int(MEDIAN * random.Random(sampling.seed).lognormvariate(0, SIGMA))
         sampling = replace(sampling, max_tokens=max(2, min(LONGEST, length)), stop_token_ids=())
-        [completion] = await self.engine.generate(prompt_ids, sampling, n, images)
+        [completion] = await self.engine.generate(prompt_ids, sampling, n)
         return [replace(completion, stop_reason="stop")]
 
 
@@ -119,13 +119,13 @@ class RandomPlayer:
 def make_player(folder: Path, kind: str, seqs: int, kv_cache_gb: float = 2.0) -> tuple[Any, Any, Any]:
     """(domain, engine, chat) on generated games and a random model."""
     import torch
+    from alfworld_games.files import write_packed
+    from alfworld_games.generator import generate_games
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     from rlanything.config.schema import Config, DatasetConfig, EngineConfig, ExperimentConfig, ModelConfig
-    from rlanything.domains.alfworld.export import write_packed
-    from rlanything.domains.alfworld.generator import generate_games
     from rlanything.domains.registry import make_domain
-    from rlanything.engines import make_engine
+    from rlanything.engines import start_engine
     from rlanything.engines.chat import Chat
 
     write_packed(folder / "train.jsonl.xz", generate_games("train", 32, seed=5))
@@ -149,7 +149,7 @@ def make_player(folder: Path, kind: str, seqs: int, kv_cache_gb: float = 2.0) ->
     make_tokenizer(domain, VOCAB, {"policy": 200}).save_pretrained(folder)
     model, name = ModelConfig(path=str(folder)), kind.removeprefix("async_")
     settings = EngineConfig(kind=name, max_model_len=4096, max_num_seqs=seqs, kv_cache_gb=kv_cache_gb)
-    engine = make_engine(model, settings, 0, folder / "engine.log", alone=kind != name)
+    engine = start_engine(model, settings, 0, folder / "engine.log", alone=kind != name)
     return domain, engine, Chat(model)
 
 

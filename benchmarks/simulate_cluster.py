@@ -1,26 +1,29 @@
-"""How a step of the loop scales from 8 to 1,024 accelerators, by discrete-event simulation: nothing here ran on them.
+"""How a step of the loop scales from 8 to 1,024 accelerators, by discrete-event simulation. Nothing ran on any.
 
     python benchmarks/simulate_cluster.py [KEY.SUB=VALUE ...] [--accelerators 8 64 1024] [--hbm 3.8e12 ...]
     python benchmarks/simulate_cluster.py --measure-driver cache/smollm2     (this machine's `Costs`, as flags)
 
-Weak scaling: the tasks, candidates and rollout.max_concurrent that configs/alfworld_rl.yaml has are those of 8
-accelerators and grow with them. Strong: they stay. Engines have the recipe's shares (half policy, an eighth rewriter,
-the rest reward), but reward replicas of one accelerator: in pairs, 8 accelerators do not divide by these shares.
+Weak scaling: configs/alfworld_rl.yaml has the tasks, candidates and rollout.max_concurrent of 8 accelerators, and they
+grow with the accelerators. Strong scaling: they stay. Engines have the recipe's shares (half policy, an eighth
+rewriter, the rest reward), but reward replicas of one accelerator: in pairs, 8 accelerators do not divide by these
+shares.
 
-What is simulated and what is left out: simulation.py.
+simulation.py says what is simulated and what is left out.
 `Costs` are MEASURED on this code by --measure-driver (the defaults: two cores of an AMD EPYC).
-`Hardware` is ASSUMED: data sheets where named, else guesses of the order. `Workload` is ASSUMED (ALFWorld, full
-prompts), its lengths drawn from a run with --rollouts 'runs/NAME/rollouts/step_*.parquet'. Trust what grows with what,
-not the seconds.
+`Hardware` is ASSUMED: data sheets if named, else guesses of the order. `Workload` is ASSUMED (ALFWorld, full prompts);
+with --rollouts 'runs/NAME/rollouts/step_*.parquet' its lengths are drawn from a run. Trust how figures grow, not the
+seconds.
 """
 
 from __future__ import annotations
 
 import argparse
+import glob
 import pickle
 import tempfile
 import time
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -30,30 +33,47 @@ from simulation import (
     MODELS,
     Clock,
     Costs,
+    Episode,
     Hardware,
     Host,
     Step,
+    Turn,
     Workload,
     draw_episodes,
-    read_episodes,
-    scaled,
     simulate,
 )
 
 from rlanything.config.load import load_config
-from rlanything.config.roles import training_roles
 from rlanything.config.schema import Config
 from rlanything.errors import ConfigError
 from rlanything.plan.memory import ModelSize, check_memory, device_gib
-from rlanything.plan.placement import place
+from rlanything.plan.plan import make_plan
 
 CARRIED_BYTES = 40  # an id in a list: pointer and int object (sys.getsizeof)
 RECIPE = ["config=configs/alfworld_rl.yaml", "engine.reward.tensor_parallel_size=1"]
 
 
+def read_episodes(pattern: str, num: int) -> list[Episode]:
+    """`num` episodes drawn from a run's files. A prompt's tokens beyond the last prompt and response are new."""
+    from rlanything.runs.store import read_groups
+
+    found: list[Episode] = []
+    groups = [group for path in sorted(glob.glob(pattern)) for group in read_groups(Path(path), {})]
+    for group, trajectory in ((g, t) for g in groups for t in g.valid if t.turns):
+        found.append([])
+        held = judge_held = 0
+        for i, turn in enumerate(trajectory.turns):
+            prompt, response = len(turn.prompt.ids), len(turn.response_ids)
+            judgements = group.covering((trajectory.index, i))
+            judge = len(judgements[0].prompt.ids) if judgements else 0
+            judged = tuple(len(j.response_ids) for j in judgements)
+            found[-1].append(Turn(prompt, max(1, prompt - held), response, judge, max(1, judge - judge_held), judged))
+            held, judge_held = prompt + response, judge
+    return [found[i] for i in np.random.default_rng(0).integers(len(found), size=num)]
+
+
 def print_table(weak: bool, args: argparse.Namespace, load: Workload, hardware: Hardware, costs: Costs) -> None:
-    """A row for each placement, staleness and number of accelerators whose memory the plan fits, and the line through
-    each series."""
+    """Print a row for each placement, staleness and number of accelerators that the plan fits, and each series' fit."""
     config, fits, left_out = load_config([*RECIPE, *args.overrides]), [], []
     print(f"\n{'Weak' if weak else 'Strong'} scaling [s]; busy: policy / reward engines / learners / driver;")
     print("driver: its own work in all parts; driver GB: the groups that it holds, as Python objects\n")
@@ -88,12 +108,27 @@ def print_table(weak: bool, args: argparse.Namespace, load: Workload, hardware: 
     print("\n" + "\n".join([*fits, *left_out]))
 
 
-def does_not_fit(plan: Config) -> str:
+def scaled(config: Config, num: int, weak: bool, learner_share: float, per_node: int = 8) -> Config:
+    """The recipe on `num` accelerators; `learner_share` of them are the learners' if placement is split."""
+    config = deepcopy(config)
+    config.experiment.num_node, config.experiment.num_device = max(1, num // per_node), min(num, per_node)
+    engines = num - round(num * learner_share) * (config.cluster.placement == "split")
+    policy, rewriter = max(1, engines // 2), max(1, round(engines / 8))
+    config.engine.policy.num_replica, config.engine.rewriter.num_replica = policy, rewriter
+    reward = config.engine.reward
+    reward.num_replica = max(1, (engines - policy - rewriter) // reward.tensor_parallel_size)
+    if weak:
+        for part, key in (("rollout", "num_trial"), ("rollout", "max_concurrent"), ("adaptation", "max_candidate")):
+            setattr(getattr(config, part), key, getattr(getattr(config, part), key) * num // 8)
+    return config
+
+
+def does_not_fit(config: Config) -> str:
     """Why the plan of `dry_run=true` refuses it; nothing where it does not."""
-    roles = training_roles(plan)
-    sizes = {role: ModelSize(MODELS[role][0], "its config.json") for role in roles}
     try:
-        check_memory(plan, device_gib(plan, sizes, place(plan, roles)))
+        plan = make_plan(config, learns=True)
+        sizes = {role: ModelSize(MODELS[role][0], "its config.json") for role in plan.roles}
+        check_memory(config, device_gib(plan, sizes))
     except ConfigError as error:
         return str(error)
     return ""
@@ -116,7 +151,7 @@ def _exchange(prompt: list[int], response: list[int]) -> dict[str, Any]:
 
 
 def measure_driver(config: Config, load: Workload, tokenizer: str) -> Costs:
-    """What the real code takes here, the best of 3: on one task's group of drawn lengths, and a Ray of its own."""
+    """Time the real code here, the best of 3: on one task's group of drawn lengths, and a Ray of its own."""
     import ray
     import torch
 
@@ -191,7 +226,7 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", metavar="KEY.SUB=VALUE", help="of configs/alfworld_rl.yaml")
     parser.add_argument("--accelerators", type=int, nargs="+", default=[8, 16, 32, 64, 128, 256, 512, 1024])
     parser.add_argument("--max-episodes", type=int, default=1 << 15, help="of a step; rows with more are left out")
-    parser.add_argument("--learner-share", type=float, default=0.4375, help="of the accelerators where they are split")
+    parser.add_argument("--learner-share", type=float, default=0.4375, help="of the accelerators if they are split")
     parser.add_argument("--rollouts", default="", help="files of a run whose episodes are drawn")
     parser.add_argument("--measure-driver", metavar="TOKENIZER", help="folder of the model whose tokenizer is timed")
     for name, value in (asdict(Workload()) | asdict(Hardware()) | asdict(Costs())).items():

@@ -1,4 +1,4 @@
-"""The model behind simulate_cluster.py: one step of the loop as processes on a clock. Pure.
+"""The model behind simulate_cluster.py: one step of the loop as processes on a clock. It does no I/O.
 
 Simulated: episodes as coroutines on hosts (one process a node, whose own work queues), each host's own routing, sticky
 replicas, m evaluations of a turn while its episode goes on, continuous batching; proposals. By formula: updates
@@ -8,25 +8,26 @@ memory, prefixes that episodes share, jitter.
 
 from __future__ import annotations
 
-import glob
 import heapq
 import itertools
 import math
 import random
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlanything.config.roles import training_roles
+from rlanything.config.roles import engine_roles
 from rlanything.config.schema import Config
 from rlanything.plan.placement import Placement, Slot, place, route
 
-BUCKET_BYTES, REPORT_S, SAMPLE_BYTES = 1 << 28, 0.5, 20  # cluster/weights.py, cluster/hosts.py, types.Sample a token
+BUCKET_BYTES, REPORT_S, SAMPLE_BYTES = (
+    1 << 28,
+    0.5,
+    20,
+)  # of cluster/weights.py, cluster/hosts.py and, a token, types.Sample
 # Parameters, layers, KV cache of a token [B], by their config.json: Qwen2.5-7B, Qwen2.5-14B, Qwen3-4B.
 MODELS = {"policy": (7.6e9, 28, 57344), "reward": (14.8e9, 48, 196608), "rewriter": (4.0e9, 36, 147456)}
 
@@ -53,7 +54,7 @@ class Costs:
 
     call_s: float = 3e-4  # driver: an actor call among many
     latency_s: float = 7.5e-4  # an actor call's round trip, alone
-    wait_s: float = 2.7e-7  # driver: one look at one pending reference (`runtime.result` looks at all for each)
+    wait_s: float = 2.7e-7  # driver: one look at one pending reference (`calls.result` looks at all for each)
     ask_s: float = 4.5e-4  # host: a call with a prompt
     encode_s: float = 1.8e-6  # host: a token of a judge's prompt, which is encoded whole at every turn
     pickle_s: float = 1.6e-8  # host: carried
@@ -84,7 +85,7 @@ class Workload:
 
 
 class Turn(NamedTuple):
-    """Tokens: the prompt, what of it no cache holds, the response; the same of the judge."""
+    """Tokens: the prompt, its part that no cache holds, the response; the same of the judge."""
 
     prompt: int
     new: int
@@ -105,7 +106,7 @@ class Speed(NamedTuple):
 
 
 Episode = list[Turn]
-Process = Iterator[Any]  # yields when to go on, or a replica and what to ask of it
+Process = Iterator[Any]  # yields the time to go on at, or a replica and its request
 
 
 def engine_speed(role: str, tp: int, max_num_seqs: int, hardware: Hardware) -> Speed:
@@ -116,13 +117,13 @@ def engine_speed(role: str, tp: int, max_num_seqs: int, hardware: Hardware) -> S
 
 
 class Clock:
-    """Runs processes in the order of their times."""
+    """Simulated time, and the calls that wait for theirs."""
 
     def __init__(self) -> None:
         self.now, self._queue, self._count = 0.0, list[Any](), itertools.count()
 
     def at(self, when: float, call: Callable[..., None], *args: Any) -> None:
-        """Call then."""
+        """Call at a time."""
         heapq.heappush(self._queue, (when, next(self._count), call, args))
 
     def go(self, process: Process) -> None:
@@ -135,15 +136,17 @@ class Clock:
             replica.submit(process, *request)
 
     def run(self) -> None:
-        """Until nothing is left to do."""
+        """Make all calls, in the order of their times."""
         while self._queue:
             self.now, _, call, args = heapq.heappop(self._queue)
             call(*args)
 
 
 class Replica:
-    """Continuous batching: requests join between decode steps, where their prefill holds up all. The steps between two
-    joins or ends are summed in closed form; `time` is when the last such span ended."""
+    """Continuous batching: requests join between decode steps, and their prefill holds up all others.
+
+    The steps between two joins or ends are summed in closed form; `time` is when the last such span ended.
+    """
 
     def __init__(self, clock: Clock, speed: Speed) -> None:
         self.clock, self.speed, self.time, self.busy = clock, speed, 0.0, 0.0
@@ -164,7 +167,7 @@ class Replica:
         return bool(self.waiting) and len(self.running) + len(self.waiting[0][3]) <= self.speed.max_num_seqs
 
     def _plan(self) -> None:
-        """Stop where the first sequence ends, or at the end of the step under way if a request can join there."""
+        """Stop when the first sequence ends, or at the end of the step under way if a request can join then."""
         steps = self.running[0][0] - self.steps if self.running else 0
         if self._fits():
             steps = min(steps, self._steps_until(self.clock.now))
@@ -211,8 +214,10 @@ Engines = dict[str, list[Replica]]
 
 
 class Host:
-    """An environment host with its share of the episodes. As `ReplicatedEngine` in it does, it counts its own requests
-    alone, and among equal replicas an episode's choice begins anywhere."""
+    """An environment host with its share of the episodes.
+
+    Like its `ReplicatedEngine`, it counts its own requests alone, and starts at a random one of equal replicas.
+    """
 
     def __init__(self, clock: Clock, engines: Engines, left: list[Episode], costs: Costs, seed: int) -> None:
         self.clock, self.engines, self.costs, self.left = clock, engines, costs, deque(left)
@@ -222,7 +227,7 @@ class Host:
         self.free = self.end = 0.0
 
     def play(self) -> Process:
-        """Episodes, one after another: as many such processes as may be under way at once share what is left."""
+        """Play episodes one after another. A host runs as many such processes as episodes may be under way at once."""
         while self.left:
             held: dict[str, int] = {}  # the replica of each role that this episode stays with
             for turn in self.left.popleft():
@@ -267,40 +272,24 @@ def draw_episodes(load: Workload, config: Config, num: int, seed: int = 0) -> li
     return episodes
 
 
-def read_episodes(pattern: str, num: int) -> list[Episode]:
-    """`num` episodes drawn from a run's files; of a prompt, what goes beyond the last one and its response is new."""
-    from rlanything.runs.store import read_groups
-
-    found: list[Episode] = []
-    groups = [group for path in sorted(glob.glob(pattern)) for group in read_groups(Path(path), {})]
-    for group, trajectory in ((g, t) for g in groups for t in g.valid if t.turns):
-        found.append([])
-        held = judge_held = 0
-        for i, turn in enumerate(trajectory.turns):
-            prompt, response = len(turn.prompt.ids), len(turn.response_ids)
-            judgements = group.covering((trajectory.index, i))
-            judge = len(judgements[0].prompt.ids) if judgements else 0
-            judged = tuple(len(j.response_ids) for j in judgements)
-            found[-1].append(Turn(prompt, max(1, prompt - held), response, judge, max(1, judge - judge_held), judged))
-            held, judge_held = prompt + response, judge
-    return [found[i] for i in np.random.default_rng(0).integers(len(found), size=num)]
-
-
 def ring_s(size: float, world: int, collectives: int, hardware: Hardware) -> float:
-    """An all-gather or reduce-scatter of `size` bytes over all ranks, in so many pieces; rings use all adapters."""
+    """Seconds of an all-gather or reduce-scatter of `size` bytes over all ranks; rings use all adapters."""
     across = hardware.network * hardware.per_node if world > hardware.per_node else math.inf
     return (world - 1) * (size / world / min(hardware.nvlink, across) + collectives * hardware.hop_s)
 
 
 def spread_s(size: float, slots: Sequence[Slot], hardware: Hardware) -> float:
-    """From one node's object store to those of the slots' nodes: a binary tree, bucket after bucket."""
+    """Seconds from one node's object store to those of the slots' nodes: a binary tree, bucket after bucket."""
     depth = math.ceil(math.log2(len({slot.node for slot in slots})))
     return 2 * (size + (depth - 1) * min(size, BUCKET_BYTES)) / hardware.object_bytes_s if depth else 0.0
 
 
 def update_s(role: str, tokens: float, world: int, config: Config, hardware: Hardware) -> tuple[float, float]:
-    """(seconds, those of a rank if all had the same to do) for packed tokens. A rank without a micro-batch of its own
-    takes a weightless one; ZeRO-3 gathers float32 weights for every pass, none of it hidden."""
+    """(seconds, seconds of a rank if all had the same work) for packed tokens.
+
+    A rank without a micro-batch of its own takes a weightless one. ZeRO-3 gathers float32 weights for every pass, and
+    computation hides none of it.
+    """
     (parameters, layers, _), training = MODELS[role], config.training.of(role)
     num, reference = training.num_update, bool(training.kl_beta and training.kl_reference == "initial")
     passes = reference + (training.old_logprobs == "learner") * (num - 1) / num  # beside the trained one
@@ -312,13 +301,15 @@ def update_s(role: str, tokens: float, world: int, config: Config, hardware: Har
 
 
 def sync_s(role: str, placement: Placement, config: Config, costs: Costs, hardware: Hardware) -> float:
-    """System.sync_weights: gather, stage with a checksum, bring to the engines (from the ranks beside them, by
-    broadcast, or by their nodes' object stores), compare with their checksum."""
+    """Seconds of `Run.sync_weights`: gather, stage with a checksum, send to the engines, compare with their checksum.
+
+    Weights go from the ranks on the same accelerators, by broadcast, or by the nodes' object stores.
+    """
     parameters, layers, _ = MODELS[role]
     learners, engines, size = placement.learners, placement.engines[role], 2 * parameters
     staged = ring_s(4 * parameters, len(learners), layers, hardware) + size * costs.put_s + 2 * size * costs.checksum_s
     how = route(config, placement, role).how
-    if how == "ipc":  # packed, then loaded, of which each reads and writes all of them
+    if how == "ipc":  # packed, then loaded; both read and write all weights
         return staged + 4 * size / hardware.hbm
     if how == "broadcast":  # one after another: cluster/weights.py stages a tensor that was sent
         alone = {slot.node for slot in engines} == {learners[0].node}
@@ -328,7 +319,7 @@ def sync_s(role: str, placement: Placement, config: Config, costs: Costs, hardwa
 
 @dataclass
 class Step:
-    """Seconds of a step's parts; `busy_s` is the mean of a kind of device, or the driver's own work in all parts."""
+    """Seconds of a step's parts; `busy_s` is a mean over each kind of device, or the driver's own work in all parts."""
 
     rollout_s: float
     collect_s: float  # rollouts, until the driver has unpacked the groups
@@ -341,22 +332,22 @@ class Step:
     sync_s: float = 0.0
 
     def seconds(self, staleness: int) -> float:
-        """The whole, as Loop.train_step orders it."""
+        """Seconds of the whole step, in the order of Loop.train_step."""
         both = max(self.collect_s, self.learn_s) if staleness else self.collect_s + self.learn_s
         return both + self.rewrite_s + self.sync_s + self.record_s
 
 
 def simulate(config: Config, episodes: Sequence[Episode], load: Workload, hardware: Hardware, costs: Costs) -> Step:
-    """One step on the processes that `place` gives the configuration."""
-    placement, k = place(config, training_roles(config)), config.rollout.num_rollout_per_trial
-    clock, world, num_host = Clock(), len(placement.learners), len(placement.hosts)
+    """Simulate one step on the processes that `place` gives the configuration."""
+    placement, k = place(config, engine_roles(config)), config.rollout.num_rollout_per_trial
+    clock, world = Clock(), len(placement.learners)
     replicas: Engines = {}
     for role, slots in placement.engines.items():
         engine = config.engine.of(role)
         speed = engine_speed(role, engine.tensor_parallel_size, engine.max_num_seqs, hardware)
         replicas[role] = [Replica(clock, speed) for _ in slots]
     groups = [episodes[i : i + k] for i in range(0, len(episodes), k)]
-    num_host = min(num_host, len(groups))
+    num_host = min(len(placement.hosts), len(groups))
     shares = [[e for group in groups[i::num_host] for e in group] for i in range(num_host)]
     hosts = [Host(clock, replicas, share, costs, i) for i, share in enumerate(shares)]
     for host in hosts:
@@ -397,18 +388,3 @@ def simulate(config: Config, episodes: Sequence[Episode], load: Workload, hardwa
         busy_s["learner"] += useful
         busy_s["driver"] += driver + calls
     return step
-
-
-def scaled(config: Config, num: int, weak: bool, learner_share: float, per_node: int = 8) -> Config:
-    """The recipe on `num` accelerators; `learner_share` of them are the learners' where placement is split."""
-    config = deepcopy(config)
-    config.experiment.num_node, config.experiment.num_device = max(1, num // per_node), min(num, per_node)
-    engines = num - round(num * learner_share) * (config.cluster.placement == "split")
-    policy, rewriter = max(1, engines // 2), max(1, round(engines / 8))
-    config.engine.policy.num_replica, config.engine.rewriter.num_replica = policy, rewriter
-    reward = config.engine.reward
-    reward.num_replica = max(1, (engines - policy - rewriter) // reward.tensor_parallel_size)
-    if weak:
-        for part, key in (("rollout", "num_trial"), ("rollout", "max_concurrent"), ("adaptation", "max_candidate")):
-            setattr(getattr(config, part), key, getattr(getattr(config, part), key) * num // 8)
-    return config

@@ -22,10 +22,10 @@ from pathlib import Path
 
 def start(folder: Path, kind: str):
     from rlanything.config.schema import EngineConfig, ModelConfig
-    from rlanything.engines import make_engine
+    from rlanything.engines import start_engine
 
     config = EngineConfig(kind=kind.removeprefix("async_"), max_model_len=1024, kv_cache_gb=0.5)
-    return make_engine(ModelConfig(path=str(folder)), config, 0, folder / "engine.log", alone=kind == "async_vllm")
+    return start_engine(ModelConfig(path=str(folder)), config, 0, folder / "engine.log", alone=kind == "async_vllm")
 
 
 def first_token(folder: Path, kind: str) -> None:

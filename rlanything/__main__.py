@@ -45,81 +45,62 @@ def main(words: list[str] | None = None, domain: str = "") -> None:
     from rlanything.processes.guard import run_guarded  # imported here: the usage need not wait for it
 
     if HELP & set(rest):
-        sections = [word for word in rest if word not in HELP and "=" not in word]
-        run_guarded(lambda: _print_help(name, sections), next_time, versions=False)
+        section = next((word for word in rest if word not in HELP and "=" not in word), "")
+        run_guarded(lambda: _print_help(name, section), next_time, versions=False)
     else:
         run_guarded(lambda: _run(name, rest, domain), next_time, versions=name != "play")
 
 
 def _run(name: str, words: list[str], domain: str) -> None:
-    match name:
+    from rlanything.config.load import load_config, load_sft
+    from rlanything.domains.registry import resolve_options
+
+    match name:  # options are resolved here too, so that bad ones are refused before torch is imported
         case "train":
-            _train(words, domain)
+            config = load_config(words, domain)
+            resolve_options(config.dataset)
+            from rlanything.train import train
+
+            train(config)
         case "eval":
-            _evaluate(words, domain)
+            config = load_config(words, domain, learns=False)
+            resolve_options(config.dataset)
+            from rlanything.evaluation.benchmark import benchmark
+
+            benchmark(config)
         case "sft":
-            _warm_start(words)
+            warm = load_sft(words)
+            resolve_options(warm.dataset)
+            from rlanything.runs.progress import Progress
+            from rlanything.sft import warm_start
+
+            warm_start(warm, Progress())
         case "play":
             _play(words)
         case _:
             _refuse(name)
 
 
-def _train(words: list[str], domain: str) -> None:
-    from rlanything.config.load import load_config
-    from rlanything.domains.registry import resolve_options
-
-    config = load_config(words, domain)
-    resolve_options(config.dataset)  # refuses bad options before torch is imported
-    from rlanything.train import train
-
-    train(config)
-
-
-def _evaluate(words: list[str], domain: str) -> None:
-    from rlanything.config.load import load_config
-    from rlanything.domains.registry import resolve_options
-
-    config = load_config(words, domain, learns=False)
-    resolve_options(config.dataset)  # refuses bad options before torch is imported
-    from rlanything.evaluation.benchmark import benchmark
-
-    benchmark(config)
-
-
-def _warm_start(words: list[str]) -> None:
-    from rlanything.config.load import load_sft
-    from rlanything.domains.registry import resolve_options
-
-    config = load_sft(words)
-    resolve_options(config.dataset)  # refuses bad options before torch is imported
-    from rlanything.runs.progress import Progress
-    from rlanything.sft import warm_start
-
-    warm_start(config, Progress())
-
-
 def _play(words: list[str]) -> None:
     from rlanything.config.load import load_as
     from rlanything.config.schema import Config
+    from rlanything.play import play
 
     own = dict(word.split("=", 1) for word in words if word.startswith(("split=", "task=")))
     config = load_as(Config, [word for word in words if word.split("=", 1)[0] not in own])
-    from rlanything.play import play
-
     play(config, own.get("split", ""), own.get("task", ""))
 
 
-def _print_help(name: str, sections: list[str]) -> None:
-    from rlanything.config.reference import help_text, parts
+def _print_help(name: str, section: str) -> None:
+    from rlanything.config.reference import help_text, sections
     from rlanything.config.schema import Config
     from rlanything.config.sft import SftConfig
     from rlanything.domains.registry import OPTIONS
 
     if name not in COMMANDS:
         _refuse(name)
-    shown = help_text(parts(SftConfig if name == "sft" else Config, OPTIONS), *sections[:1])
-    print(f"usage: rlanything {name} config=FILE.yaml [key=value ...]\n{shown}")
+    reference = help_text(sections(SftConfig if name == "sft" else Config, OPTIONS), section)
+    print(f"usage: rlanything {name} config=FILE.yaml [key=value ...]\n{reference}")
 
 
 def _refuse(name: str) -> None:

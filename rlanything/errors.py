@@ -1,4 +1,4 @@
-"""Errors that a user can do something about: each message names what, where and what to do."""
+"""Errors that a user can mend: each message says what is wrong, where, and what to do."""
 
 
 class ClearError(Exception):
@@ -6,16 +6,16 @@ class ClearError(Exception):
 
 
 class ConfigError(ClearError, ValueError):
-    """A configuration that cannot run: the message names the key, what was found and what is expected."""
+    """A configuration that cannot run. The message names the key, the value found and the one expected."""
 
 
 class TaskError(ClearError, ValueError):
-    """A task that cannot be used: the message names the task or file, what was found and what to do."""
+    """A task that cannot be used. The message names the task or file."""
 
 
 class RunError(ClearError, RuntimeError):
-    """A run that cannot start or go on: the message says where, why and what to do."""
+    """A run that cannot start or go on."""
 
 
 class LearnerError(ClearError, RuntimeError):
-    """A model or an update that cannot be trained: the message names it, what was found and what to do."""
+    """A model or an update that cannot be trained."""

@@ -1,4 +1,4 @@
-"""The closed loop: rollouts judged as they happen, both models updated, tasks adapted, weights in place."""
+"""The closed loop: play and judge episodes, adapt tasks, update both models, load their weights into the engines."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from rlanything.runs.store import write_groups
 from rlanything.types import Group
 
 SAMPLES = {"policy": policy_samples, "reward": reward_samples}
-MISMATCH = ("mismatch_kl", "logprob_abs_diff")  # between learner and engine, of the same weights
-RATES = [  # in a step's line
+MISMATCH = ("mismatch_kl", "logprob_abs_diff")  # differences between learner and engine under the same weights
+RATES = [  # (name in a step's line, metric)
     ("success", "success_rate"),
     ("invalid", "invalid_action_rate"),
     ("RM process", "rm_process_accuracy"),
@@ -39,23 +39,22 @@ RATES = [  # in a step's line
 
 
 class Loop:
-    """One training run. `train` is the whole of it; every other method is a phase of a step.
+    """One training run. `train` runs all of it; the other methods are its phases.
 
-    An event loop runs only while tokens are made: there Ctrl-C is a cancellation, elsewhere it interrupts at once.
+    The event loop runs only while engines generate. Ctrl-C cancels its tasks then, and interrupts at once otherwise.
     """
 
     def __init__(self, run: Run, folder: RunFolder, progress: Progress) -> None:
         self.run, self.config, self.folder, self.progress = run, run.config, folder, progress
-        config, adaptation = run.config, run.config.adaptation
-        originals, seed = run.training_tasks(), config.experiment.seed
-        self.pool = TaskPool.of(originals, adaptation.alpha_low, adaptation.alpha_high, seed)
-        self.metrics = Metrics(folder.metrics, config)
+        band = run.config.adaptation
+        self.pool = TaskPool.of(run.training_tasks(), band.alpha_low, band.alpha_high, run.config.experiment.seed)
+        self.metrics = Metrics(folder)
         self.step = 0
         self.ahead: list[Group] | None = None  # the next step's rollouts, with `rollout.max_staleness`
-        self.pool_state: dict[str, Any] = {}  # before they drew their tasks: a resumed run draws them again
+        self.pool_state: dict[str, Any] = {}  # the pool before `ahead` was drawn: a resumed run draws it again
 
     def train(self) -> None:
-        """Train to `total_step`, from the newest checkpoint if there is one."""
+        """Train up to `total_step`, from the newest checkpoint if there is one."""
         with closing(self.metrics), asyncio.Runner() as self.runner, self.no_update_left():
             self.restore()
             if self.step == 0:
@@ -84,15 +83,15 @@ class Loop:
             updates, self.ahead = self.runner.run(self.update_and_collect(trained, step + 1))
         else:
             self.ahead = None
-            run.sleep()  # accelerators that engines share with learners are the learners' now
+            run.sleep()  # engines that share accelerators with learners free their memory
             updates = self.update(trained)
-        run.sync_weights(step)  # nobody asks for tokens now
+        run.sync_weights(step)
 
         self.step = step
         self.record(groups, {"groups_too_small": len(groups) - len(trained), **proposals, **updates})
 
     async def collect(self, step: int) -> list[Group]:
-        """k episodes of each of the step's tasks; every finished turn is judged m times while others still act."""
+        """Play k episodes of each task of the step. The judge scores finished turns while other episodes go on."""
         rollout = self.config.rollout
         tasks = self.pool.draw(rollout.num_trial, self.config.adaptation.max_candidate)
         seed = f"{self.config.experiment.seed}/{step}"
@@ -103,12 +102,12 @@ class Loop:
         return groups
 
     async def update_and_collect(self, trained: Sequence[Group], step: int) -> tuple[dict[str, float], list[Group]]:
-        """Update in a thread while the rollouts of `step` are collected."""
+        """Update in a thread while collecting the rollouts of `step`."""
         return await asyncio.gather(asyncio.to_thread(self.update, trained), self.collect(step))
 
     @contextmanager
     def no_update_left(self) -> Iterator[None]:
-        """If the run ends early, break an update that a thread waits for: the event loop waits for the thread."""
+        """If the run fails, end the learners: the event loop closes only when the thread of an update has returned."""
         try:
             yield
         except BaseException:
@@ -116,25 +115,25 @@ class Loop:
             raise
 
     def settle(self, groups: Sequence[Group], step: int) -> None:
-        """Accept or drop candidates by their measured accuracy."""
+        """Accept or drop candidate tasks by their measured accuracy."""
         for candidate, accepted in self.pool.settle(groups, step, self.config.rollout.min_group):
             if self.run.domain.rewriting:
                 self.run.domain.rewriting.settle(candidate, accepted)
 
     async def adapt(self, groups: Sequence[Group], step: int) -> dict[str, float]:
-        """Have the rewriter propose variants of the tasks outside the accuracy band."""
+        """Let the rewriter propose variants of the tasks outside the accuracy band."""
         config, run = self.config.adaptation, self.run
         if not config.enabled:
             return {}
         room = config.max_candidate - len(self.pool.candidates)
-        wishes = self.pool.wishes(groups, room, self.config.rollout.min_group)
+        requests = self.pool.rewrite_requests(groups, room, self.config.rollout.min_group)
         with self.progress.phase("rewrite"):
             seed = str(self.config.experiment.seed)
-            counts = await rewrite(wishes, groups, self.pool, run.models["rewriter"], run.domain, config, seed, step)
+            counts = await rewrite(requests, self.pool, run.models["rewriter"], run.domain, config, seed, step)
         return {f"tasks/{k}": float(v) for k, v in counts.items()}
 
     def update(self, groups: Sequence[Group]) -> dict[str, float]:
-        """Both models learn, each from the groups whose accuracy lies within its band."""
+        """Update both models, each on the groups whose accuracy lies within its band."""
         metrics: dict[str, float] = {}
         bands = {"policy": self.config.algorithm.band, "reward": self.config.reward.band}
         for role, learner in self.run.learners.items():
@@ -142,14 +141,14 @@ class Loop:
             with self.progress.phase(f"update {role}"):
                 samples = SAMPLES[role](groups, band, mean)
                 figures = learner.update(samples) if samples else {}
-            if self.config.rollout.max_staleness:  # these would measure how far the weights have moved since
+            if self.config.rollout.max_staleness:  # older weights sampled: these would measure the update too
                 figures = {k: v for k, v in figures.items() if k not in MISMATCH}
             figures |= {"samples": len(samples), "groups_dropped": sum(not within(g.accuracy, band) for g in groups)}
             metrics |= {f"{role}/{k}": float(v) for k, v in figures.items()}
         return metrics
 
     def record(self, groups: Sequence[Group], figures: dict[str, float]) -> None:
-        """Write the step's episodes, task events and figures, and print its line."""
+        """Write the step's episodes, task events and metrics, and print its line."""
         domain, pool = self.run.domain, self.pool
         with self.progress.phase("record"):
             write_groups(self.folder.rollouts(self.step), groups, domain.describe, domain.kind)
@@ -162,7 +161,7 @@ class Loop:
         self.progress.line(step_line(self.step, self.config.experiment.total_step, figures))
 
     def evaluate(self) -> None:
-        """Measure the policy (and the judge on its episodes) on every evaluation split."""
+        """Measure the policy, and the judge on its episodes, on every evaluation split."""
         config, domain = self.config, self.run.domain
         for split in config.evaluation.splits:
             self.progress.start_step(f"step {self.step}")
@@ -181,18 +180,18 @@ class Loop:
         write_report(self.folder)
 
     def save(self) -> None:
-        """Write a checkpoint: models, optimizers, schedules, RNGs, pool."""
+        """Write a checkpoint: models, optimizers, schedules, random generators and task pool."""
         with self.progress.phase("checkpoint"):
             state = {"pool": self.pool_state if self.ahead else self.pool.state_dict()}
             self.run.sleep()
             keep = self.config.experiment.keep_checkpoint
             checkpoint.save(self.folder.checkpoints, self.step, self.run.learners, state, keep)
             self.run.wake()
-            self.run.clear_caches()  # a resumed run has none, and they decide what is batched together
+            self.run.clear_caches()  # a resumed run starts without caches, which decide how requests are batched
         write_report(self.folder)
 
     def restore(self) -> None:
-        """Go on from the newest checkpoint, and forget what was recorded after it."""
+        """Load the newest checkpoint, if any, and delete what was recorded after it."""
         newest = checkpoint.latest(self.folder.checkpoints)
         if newest is not None:
             state = checkpoint.load(newest, self.run.learners)
@@ -205,7 +204,7 @@ class Loop:
 
 
 def step_line(step: int, total: int, figures: dict[str, float]) -> str:
-    """A step in one line, without rates that could not be measured."""
+    """A step's figures in one line, without rates that could not be measured."""
     shown = [f"{name} {figures[key]:.0%}" for name, key in RATES if not math.isnan(figures.get(key, math.nan))]
     return (
         f"step {step}/{total}  {'  '.join(shown)}  turns {figures['mean_turns']:.1f}  "

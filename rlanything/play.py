@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 from rlanything.config.schema import Config
@@ -13,30 +14,23 @@ from rlanything.domains.registry import make_domain
 from rlanything.errors import TaskError
 from rlanything.types import Message, Score, Task
 
+Ask = Callable[[str], str]
+Say = Callable[[str], None]
 HELP = "An action a turn. ? lists the admissible actions, @FILE takes a file's content as the action, quit gives up."
 
 
-def play(
-    config: Config,
-    split: str = "",
-    which: str = "",
-    ask: Callable[[str], str] = input,
-    say: Callable[[str], None] = print,
-) -> Score:
+def play(config: Config, split: str = "", which: str = "", ask: Ask = input, say: Say = print) -> Score:
     """One episode of a task of `split` (the training split if it is empty), and its score.
 
     `which` is a task's id, its number in the split, or "random"; empty for the first. Raises TaskError if there is no
     such task.
     """
-    domain = make_domain(config)
-    try:
-        split = split or config.dataset.train_split
+    split = split or config.dataset.train_split
+    with closing(make_domain(config)) as domain:
         domain.prepare([split])
         task = _pick(domain.tasks(split), which, split)
         say(f"{task.id}: {domain.describe(task)}\n{HELP}")
         return asyncio.run(_play(domain, task, config.rollout.max_interaction_step, ask, say))
-    finally:
-        domain.close()
 
 
 def _pick(tasks: list[Task], which: str, split: str) -> Task:
@@ -53,9 +47,7 @@ def _pick(tasks: list[Task], which: str, split: str) -> Task:
     )
 
 
-async def _play(
-    domain: Domain, task: Task, max_turns: int, ask: Callable[[str], str], say: Callable[[str], None]
-) -> Score:
+async def _play(domain: Domain, task: Task, max_turns: int, ask: Ask, say: Say) -> Score:
     env = domain.make_env(task)
     try:
         observation = await env.reset()
@@ -76,10 +68,8 @@ async def _play(
     return score
 
 
-def _next_action(
-    domain: Domain, observation: Observation, prompt: str, ask: Callable[[str], str], say: Callable[[str], None]
-) -> str | None:
-    """What the player types; None if the player gives up."""
+def _next_action(domain: Domain, observation: Observation, prompt: str, ask: Ask, say: Say) -> str | None:
+    """The action that the player types; None if the player gives up."""
     while True:
         try:
             text = ask(prompt).strip()
@@ -98,7 +88,7 @@ def _next_action(
             return domain.typed_action(text, observation)
 
 
-def _show(messages: list[Message], say: Callable[[str], None]) -> None:
+def _show(messages: list[Message], say: Say) -> None:
     for message in messages:
         if message["role"] != "system":
             say(f"\n{text_of(message)}\n")

@@ -1,18 +1,17 @@
-"""One run's parts, started from its plan: the domain, an engine for each role, the learners, and the collector."""
+"""The parts of one run, started from its plan: domain, engines, learners and collector."""
 
 from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 
-from rlanything.config.roles import Learner, Role
 from rlanything.config.schema import Config
+from rlanything.config.section import Learner, Role
 from rlanything.domains.registry import make_domain
 from rlanything.engines.base import EngineStats, peak_memory_gb
 from rlanything.engines.chat_model import ChatModel, start_chat_model
@@ -21,9 +20,9 @@ from rlanything.launch.membership import JOB_NODES
 from rlanything.plan.checks import check_domain
 from rlanything.plan.plan import Plan
 from rlanything.processes.versions import check_vllm
-from rlanything.rollout.collect import Batch, Collector
+from rlanything.rollout.collect import Collect, Collector
 from rlanything.runs.folder import RunFolder
-from rlanything.types import Group, Task
+from rlanything.types import Task
 
 if TYPE_CHECKING:
     from rlanything.cluster.cluster import Cluster
@@ -34,12 +33,13 @@ if TYPE_CHECKING:
 class Run:
     """Everything of a run that takes time to start. `close` ends all of it.
 
-    In one process, engines and learners live here. Otherwise engines are replicas, learners are ranks, and episodes
-    live in environment hosts of `cluster`. An evaluation has no learners.
+    A run in one process has its engines and learners here. Otherwise `cluster` has them as replicas and ranks, and
+    episodes run in its environment hosts. An evaluation has no learners.
+
+    Raises ConfigError, TaskError, EngineError, LearnerError or RunError naming what is missing.
     """
 
     def __init__(self, plan: Plan, folder: RunFolder) -> None:
-        """Raises ConfigError, TaskError, EngineError, LearnerError or RunError naming what is missing."""
         self.plan, self.config = plan, plan.config
         config = plan.config
         torch.set_num_threads(config.experiment.num_thread or len(os.sched_getaffinity(0)))
@@ -48,21 +48,26 @@ class Run:
             check_job(config)
             self.domain = make_domain(config)
             self._closing.callback(self.domain.close)
-            check_domain(config, self.domain, learns=bool(plan.learners))
-            splits = [*([config.dataset.train_split] if plan.learners else []), *config.evaluation.splits]
+            splits = list(config.evaluation.splits)
+            if plan.learners:
+                check_domain(config, self.domain)
+                splits.insert(0, config.dataset.train_split)
             self.domain.prepare(splits)
-            self.cluster = _start_cluster(plan, folder, self.domain.root)
-            if self.cluster:
+            self.cluster: Cluster | None = None
+            if plan.needs_cluster:
+                from rlanything.cluster import cluster  # Ray takes seconds, and need not be installed
+
+                self.cluster = cluster.Cluster(plan, folder, self.domain.root)
                 self._closing.callback(self.cluster.close)
             self.models: dict[Role, ChatModel] = {}
             for role in plan.roles:
                 self.models[role] = self._chat_model(role, folder)
                 self._closing.callback(self.models[role].engine.close)
-            self._collector = (
+            self.collect: Collect = (
                 self.cluster.collector(self.models, splits)
                 if self.cluster
                 else Collector(self.domain, self.models["policy"], self.models.get("reward"), config.reward)
-            )
+            ).collect
             self._counted: dict[Role, EngineStats] = {}
             self._shares_devices = self.cluster is not None and plan.placement.shares_devices
             self._asleep = False
@@ -74,16 +79,11 @@ class Run:
 
     def training_tasks(self) -> list[Task]:
         """The originals to train on, drawn with the seed if `dataset.num_task` limits them."""
-        config = self.config
-        tasks = sorted(self.domain.tasks(config.dataset.train_split), key=lambda t: t.id)
-        if not config.dataset.num_task:
+        dataset = self.config.dataset
+        tasks = sorted(self.domain.tasks(dataset.train_split), key=lambda t: t.id)
+        if not dataset.num_task:
             return tasks
-        draw = random.Random(f"{config.experiment.seed}/tasks")
-        return draw.sample(tasks, min(config.dataset.num_task, len(tasks)))
-
-    async def collect(self, batch: Batch, on_end: Callable[[], None]) -> list[Group]:
-        """The judged groups of a batch, as `Collector.collect` gives them."""
-        return await self._collector.collect(batch, on_end)
+        return random.Random(f"{self.config.experiment.seed}/tasks").sample(tasks, min(dataset.num_task, len(tasks)))
 
     def sleep(self) -> None:
         """Give the memory of engines that share accelerators with learners to the learners."""
@@ -93,60 +93,53 @@ class Run:
                 model.engine.sleep()
 
     def wake(self, cache: bool = True) -> None:
-        """Wake the engines. `cache=False` allocates weights only, so that learners can transfer before they free their
-        memory."""
+        """Wake the engines. `cache=False` allocates weights only, for a transfer before learners free their memory."""
         if self._asleep:
             self._asleep = not cache
             for model in self.models.values():
                 model.engine.wake(cache)
 
     def clear_caches(self) -> None:
-        """Have every engine forget everything but its weights."""
+        """Drop the caches of all engines."""
         for model in self.models.values():
             model.engine.clear_caches()
 
     def sync_weights(self, version: int) -> None:
-        """Wake the engines, load the learners' weights into them in place, and compare checksums on both sides.
-
-        Raises RunError if they differ.
-        """
+        """Wake the engines and load the learners' weights into them. Raises RunError if their checksums then differ."""
         engines = {role: self.models[role].engine for role in self.learners}
-        # A cluster's learners that use the object store gather weights here, before an engine takes its memory back.
+        # Learners that send through the object store gather weights now, before the engines take their memory back.
         weights = {role: learner.weights(engines[role].dtype) for role, learner in self.learners.items()}
         self.wake(cache=False)
         for role, engine in engines.items():
             engine.load_weights(version, weights[role])
         self.wake()
         for role, learner in self.learners.items():
-            engine = engines[role]
-            ours, theirs = learner.checksum(engine.dtype), engine.checksum()
+            ours, theirs = learner.checksum(engines[role].dtype), engines[role].checksum()
             if ours != theirs:
                 raise RunError(
                     f"weights of the {role} engine differ from the learner's after the transfer: {theirs} != {ours}"
                 )
 
     def figures(self) -> dict[str, float]:
-        """Tokens of every engine since the last call, per busy second too; the peak memory of this process and of the
-        engines' own processes [GiB]; a cluster's faults since the run began."""
+        """Metrics: each engine's tokens since the last call, peak memory [GiB], a cluster's faults since the start."""
         figures: dict[str, float] = {}
         for role, model in self.models.items():
             now, last = model.engine.stats(), self._counted.get(role, EngineStats())
-            self._counted[role] = EngineStats(**vars(now))
+            self._counted[role] = replace(now)
             # A replica that died counts from 0 again, so a difference can be negative.
             new = {name: max(0, value - getattr(last, name)) for name, value in vars(now).items()}
-            busy, generated = new["busy_s"], new["generated_tokens"]
-            prompt, cached = new["prompt_tokens"], new["cached_prompt_tokens"]
+            busy, generated, prompt = new["busy_s"], new["generated_tokens"], new["prompt_tokens"]
             figures[f"engine/{role}_generated_tokens"] = generated
             figures[f"engine/{role}_tokens_per_s"] = generated / busy if busy else 0.0
-            figures[f"engine/{role}_cached_share"] = cached / prompt if prompt else 0.0
+            figures[f"engine/{role}_cached_share"] = new["cached_prompt_tokens"] / prompt if prompt else 0.0
             figures[f"engine/{role}_busy_s"] = busy
-        if self.cluster:  # after the engines' counters: a replica that died in this step is up again by now
+        if self.cluster:  # after the counters: a replica that died in this step has been started again by then
             figures |= self.cluster.faults()
         figures["peak_memory_gb"] = peak_memory_gb() + sum(stats.own_memory_gb for stats in self._counted.values())
         return figures
 
     def end_learners(self) -> None:
-        """Break an update that another thread waits for."""
+        """End an update that another thread waits for."""
         if self.cluster:
             self.cluster.end_learners()
 
@@ -175,8 +168,7 @@ class Run:
 
 
 def use_devices(plan: Plan) -> None:
-    """Hide the accelerators from torch, DeepSpeed and vLLM in this process if `num_device` is 0. Call it before they
-    are used. Otherwise a cluster's processes have them, and `Runtime` hides them from this one.
+    """Hide the accelerators from this process if `num_device` is 0. Call it before torch, DeepSpeed or vLLM use them.
 
     Raises VersionError if vLLM is built for other devices.
     """
@@ -195,12 +187,3 @@ def check_job(config: Config) -> None:
         raise RunError(
             f"experiment.num_node={num_node}, but the job has {nodes} nodes: set it to {nodes}, or submit to as many"
         )
-
-
-def _start_cluster(plan: Plan, folder: RunFolder, data: Path | None) -> Cluster | None:
-    """The cluster's part of a run; None if one process is enough."""
-    if not plan.needs_cluster:
-        return None
-    from rlanything.cluster.cluster import Cluster  # imported here: Ray takes seconds, and need not be installed
-
-    return Cluster(plan, folder, data)

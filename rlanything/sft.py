@@ -1,23 +1,24 @@
-"""Supervised warm start: demonstrations in, a model that can begin to learn by reinforcement out.
+"""Supervised warm start: train a model on demonstrations until it can begin to learn by reinforcement.
 
-`rlanything sft config=FILE.yaml [key=value ...]` trains one role's model on its domain's demonstrations
-(or on a file of conversations), and stops when a measure on tasks that it never saw reaches its target: success of
-the policy, agreement of the reward model with the planner's labels, share of valid proposals of the rewriter.
-The result is cached: nothing is done if `output` was made from the very same inputs.
+`rlanything sft config=FILE.yaml [key=value ...]` trains one role's model on its domain's demonstrations, or on a file
+of conversations. It stops when a measure on held-out tasks reaches its target: the policy's success, the reward model's
+agreement with the truth, or the share of the rewriter's proposals that are valid. If `output` was made from the same
+inputs, it does nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import inspect
 import json
 import os
 import re
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -42,35 +43,30 @@ from rlanything.runs.checkpoint import writing
 from rlanything.runs.progress import Progress
 from rlanything.types import Direction, Message, Sample, Task
 
-# Code that the result depends on, below the package.
-SOURCES = ("sft.py", "engines/chat.py", "engines/template.py", "domains/**/*.py", "learner/*.py")
+SOURCES = ("sft.py", "engines/chat.py", "engines/template.py", "domains/**/*.py", "learner/*.py")  # the result's code
+LETTERS = {"system": "s", "user": "u", "assistant": "a", "tool": "t"}
+TURNS = re.compile("s?ua((t+u?|u)a)*")  # the order of a conversation's roles, by their letters
 
 
 def encode(chat: Chat, conversation: Conversation) -> Sample:
-    """A conversation as one sample, token for token what a rollout of it would have been.
+    """A conversation as one sample, with the tokens that a rollout of it would have had.
 
     Raises ChatError, with the conversation's source, if the chat template cannot render it.
     """
-    try:
-        return _encode(chat, conversation)
-    except ChatError as error:
-        raise ChatError(f"{conversation.source}: {error}" if conversation.source else str(error)) from error
-
-
-def _encode(chat: Chat, conversation: Conversation) -> Sample:
     messages, tools = conversation.messages, conversation.tools
     ids: list[int] = []
     weights: list[float] = []
     start = 0
-    for i, message in enumerate(messages):
-        if message["role"] != "assistant":
-            continue
-        said = messages[start:i]
-        before = (chat.follow_up(said, tools) if start else chat.prompt(said, tools)).ids
-        response = chat.assistant(message, tools)
-        ids += [*before, *response]
-        weights += [0.0] * len(before) + [float(conversation.trained[i])] * len(response)
-        start = i + 1
+    try:
+        for i, message in enumerate(messages):
+            if message["role"] == "assistant":
+                render = chat.follow_up if start else chat.prompt
+                before, response = render(messages[start:i], tools).ids, chat.assistant(message, tools)
+                ids += [*before, *response]
+                weights += [0.0] * len(before) + [float(conversation.trained[i])] * len(response)
+                start = i + 1
+    except ChatError as error:
+        raise ChatError(f"{conversation.source}: {error}" if conversation.source else str(error)) from error
     zeros = np.zeros(len(ids), np.float32)
     return Sample(np.asarray(ids, np.int64), np.asarray(weights, np.float32), zeros, zeros, conversation.key)
 
@@ -79,55 +75,49 @@ def read_conversations(path: Path) -> Iterator[Conversation]:
     """The conversations of a .jsonl, over and over. Raises ConfigError naming the line."""
     found = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        source = f"data={path}, line {number}"
         try:
-            found.append(replace(_conversation(json.loads(line)), source=f"data={path}, line {number}"))
+            found.append(replace(_conversation(json.loads(line)), source=source))
+        except ConfigError as error:
+            raise ConfigError(f"{source}: {error}") from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            why = str(error) if isinstance(error, _BadMessages) else f'expected {{"messages": [...]}} ({error!r})'
-            raise ConfigError(f"data={path}, line {number}: {why}") from error
+            raise ConfigError(f'{source}: expected {{"messages": [...]}} ({error!r})') from error
     if not found:
         raise ConfigError(f"data={path}: holds no conversation")
-    while True:
-        yield from found
-
-
-class _BadMessages(ValueError):
-    """Messages that are no conversation: the text says which and why."""
+    return cycle(found)
 
 
 def _conversation(line: dict[str, Any]) -> Conversation:
     """{"messages": [...], "tools": [...]}; the tools may be left out."""
     messages, tools = line["messages"], line.get("tools") or []
     roles = [m["role"] for m in messages]
-    if not _SHAPE.fullmatch("".join(_LETTERS.get(role, "?") for role in roles)):
-        raise _BadMessages(
+    if not TURNS.fullmatch("".join(LETTERS.get(role, "?") for role in roles)):
+        raise ConfigError(
             "expected user and assistant in turns, the assistant last, after at most one system message; tool messages "
             f"may follow an assistant message; found {', '.join(map(str, roles)) or 'no message'}"
         )
-    for i, message in enumerate(messages, 1):
+    for i, (message, role) in enumerate(zip(messages, roles, strict=True), 1):
         content, calls = message.get("content"), message.get("tool_calls") or []
         parts = [] if isinstance(content, str) or (calls and content is None) else content
         if not isinstance(parts, list) or not all(isinstance(p, dict) and "type" in p for p in parts):
-            raise _BadMessages(f"message {i} ({roles[i - 1]}): content: found {content!r}, expected a text or parts")
-        if calls and roles[i - 1] != "assistant":
-            raise _BadMessages(f"message {i} ({roles[i - 1]}): tool_calls: only an assistant message may have them")
+            raise ConfigError(f"message {i} ({role}): content: found {content!r}, expected a text or parts")
+        if calls and role != "assistant":
+            raise ConfigError(f"message {i} ({role}): tool_calls: only an assistant message may have them")
         for call in calls:
             function = call.get("function") if isinstance(call, dict) else None
             if not isinstance(function, dict) or not isinstance(function.get("arguments"), dict):
-                raise _BadMessages(
+                raise ConfigError(
                     f"message {i} (assistant): tool_calls: found {call!r}, expected "
                     '{"type": "function", "function": {"name": ..., "arguments": {...}}}'
                 )
     return Conversation(messages=messages, trained=[role == "assistant" for role in roles], tools=tools)
 
 
-_LETTERS = {"system": "s", "user": "u", "assistant": "a", "tool": "t"}
-_SHAPE = re.compile("s?ua((t+u?|u)a)*")
-
-
 def digest(config: SftConfig, domain: Domain) -> str:
-    """A digest of all that the result depends on: settings, code, the files of model, games and conversations."""
+    """A digest of everything that determines the result: settings, code, and the files of model and data."""
     hashed = hashlib.sha256(json.dumps(config.model_dump(exclude={"output", "num_thread"}), sort_keys=True).encode())
-    for source in sorted(p for pattern in SOURCES for p in Path(__file__).parent.glob(pattern)):
+    sources = sorted(p for pattern in SOURCES for p in Path(__file__).parent.glob(pattern))
+    for source in [*sources, Path(inspect.getfile(type(domain)))]:  # the domain may be outside the package
         hashed.update(source.read_bytes())
     files = sorted(p for p in Path(config.model.path).glob("*") if p.is_file())
     files += [Path(config.data)] if config.data else domain.data_files(config.dataset.train_split)
@@ -137,12 +127,10 @@ def digest(config: SftConfig, domain: Domain) -> str:
 
 
 def loop_config(config: SftConfig) -> Config:
-    """The configuration of the loop's parts that measure."""
-    rollout = RolloutConfig(
-        max_interaction_step=config.max_interaction_step, max_response_tokens=config.max_response_tokens
-    )
+    """The configuration of the rollouts that measure."""
+    limits = config.model_dump(include={"max_interaction_step", "max_response_tokens"})
     experiment = ExperimentConfig(name=f"sft_{config.role}", seed=config.seed)
-    return Config(experiment=experiment, dataset=config.dataset, rollout=rollout)
+    return Config(experiment=experiment, dataset=config.dataset, rollout=RolloutConfig(**limits))
 
 
 class WarmStart:
@@ -156,15 +144,13 @@ class WarmStart:
             if config.data
             else domain.demonstrations(config.role, config.dataset.train_split, config.seed)
         )
-        self.first = next(self.source)  # bad data is found before a model is loaded
-        logs = Path(config.output).parent / "logs"
+        self.first = next(self.source)  # finds bad data before a model is loaded
+        logs, name = Path(config.output).parent / "logs", f"sft_{Path(config.output).name}"
         logs.mkdir(parents=True, exist_ok=True)
-        name = Path(config.output).name
-        self.measured = start_chat_model(config.model, config.engine, config.seed, logs / f"sft_{name}_engine.log")
+        self.model = start_chat_model(config.model, config.engine, config.seed, logs / f"{name}_engine.log")
         training = config.training.model_copy(update={"num_update": 1, "num_epoch": 1, "kl_beta": 0.0})
-        self.learner = Learner(
-            config.model, training, config.max_update, 1.0, config.seed, logs / f"sft_{name}_learner.log"
-        )
+        log = logs / f"{name}_learner.log"
+        self.learner = Learner(config.model, training, config.max_update, 1.0, config.seed, log)
 
     def run(self) -> float:
         """Train until the target or `max_update`; returns the last measure."""
@@ -173,60 +159,65 @@ class WarmStart:
         with self.progress.phase(f"warm start {config.role}", config.max_update) as bar:
             for update in range(1, config.max_update + 1):
                 raise_missed_interrupt()
-                samples = [encode(self.measured.chat, c) for c in islice(source, config.batch)]
-                metrics = self.learner.update_supervised(samples)
+                samples = [encode(self.model.chat, c) for c in islice(source, config.batch)]
+                loss = self.learner.update_supervised(samples)["loss"]
                 bar.advance()
-                bar.note(f"loss {metrics['loss']:.3f}")
+                bar.note(f"loss {loss:.3f}")
                 due = update >= config.measure_from and update % config.measure_every == 0
                 if due or update == config.max_update:
-                    result = self.measure()
+                    name, result = self.measure()
                     self.progress.line(
-                        f"warm start {config.role}: update {update}, loss {metrics['loss']:.3f}, "
-                        f"{_MEASURES[config.role]} {result:.1%}, "
+                        f"warm start {config.role}: update {update}, loss {loss:.3f}, {name} {result:.1%}, "
                         f"{time.perf_counter() - started:.0f} s"
                     )
                     if result >= config.target:
                         break
         return result
 
-    def measure(self) -> float:
-        """What the model can do now, on held-out tasks."""
-        self.measured.engine.load_weights(self.learner.num_updates, self.learner.weights())
-        return asyncio.run(getattr(self, f"_measure_{self.config.role}")())
+    def measure(self) -> tuple[str, float]:
+        """The name of the role's measure, and its value on held-out tasks under the present weights."""
+        self.model.engine.load_weights(self.learner.num_updates, self.learner.weights())
+        name, measure = {
+            "policy": ("success", self._policy_success),
+            "reward": ("agreement with the truth", self._reward_agreement),
+            "rewriter": ("valid proposals", self._rewriter_validity),
+        }[self.config.role]
+        return name, asyncio.run(measure())
 
-    async def _measure_policy(self) -> float:
+    async def _policy_success(self) -> float:
         config = loop_config(self.config)
-        tasks = self._tasks()
-        collector = Collector(self.domain, self.measured, None, config.reward)
-        groups = await run_evaluation(tasks, collector.collect, config, self.progress, "measure", judged=False)
+        collector = Collector(self.domain, self.model, None, config.reward)
+        groups = await run_evaluation(self._tasks(), collector.collect, config, self.progress, "measure", judged=False)
         return sum(t.success for g in groups for t in g.trajectories) / len(groups)
 
     async def _answers(self, conversations: Sequence[Sequence[Message]]) -> list[str]:
-        """The model's sampled answers to the conversations."""
+        """A sampled answer to each conversation."""
 
         async def answer(i: int, messages: Sequence[Message]) -> str:
             limit, seed = self.config.max_response_tokens, request_seed(i)
-            _, [reply] = await self.measured.ask(messages, temperature=1.0, max_tokens=limit, seed=seed)
+            _, [reply] = await self.model.ask(messages, temperature=1.0, max_tokens=limit, seed=seed)
             return reply.text
 
         return list(await asyncio.gather(*(answer(i, c) for i, c in enumerate(conversations))))
 
-    async def _measure_reward(self) -> float:
+    async def _reward_agreement(self) -> float:
         match self.domain.judging:
             case StepJudging() as judging:
-                return await self._measure_steps(judging)
+                return await self._right_scores(judging)
             case TestJudging() as judging:
-                return await self._measure_tests(judging)
+                return await self._right_tests(judging)
         raise ConfigError(f"role: found reward, but dataset.domain={self.config.dataset.domain} has no judging")
 
-    async def _measure_steps(self, judging: StepJudging) -> float:
+    async def _right_scores(self, judging: StepJudging) -> float:
+        """The share of demonstrated steps that get the demonstration's score."""
         held_out = self.domain.demonstrations("reward", self.config.measure_split, self.config.seed + 1)
         conversations = list(islice(held_out, self.config.num_measure * self.config.max_interaction_step))
         answers = await self._answers([c.messages[:-1] for c in conversations])
         truths = [judging.parse(c.messages[-1]["content"])[0] for c in conversations]
         return sum(judging.parse(a)[0] == t for a, t in zip(answers, truths, strict=True)) / len(truths)
 
-    async def _measure_tests(self, judging: TestJudging) -> float:
+    async def _right_tests(self, judging: TestJudging) -> float:
+        """The share of unit tests that the tasks' reference programs pass."""
         tasks = self._tasks()
         answers = await self._answers([judging.messages(t) for t in tasks])
 
@@ -237,7 +228,7 @@ class WarmStart:
         found = await asyncio.gather(*(right(t, a) for t, a in zip(tasks, answers, strict=True)))
         return sum(found) / len(tasks)
 
-    async def _measure_rewriter(self) -> float:
+    async def _rewriter_validity(self) -> float:
         rewriting = self.domain.rewriting
         if rewriting is None:
             raise ConfigError(f"role: found rewriter, but dataset.domain={self.config.dataset.domain} has no rewriting")
@@ -246,34 +237,28 @@ class WarmStart:
         answers = await self._answers([rewriting.messages(t, d, a, "") for t, d, a in asked])
         valid = 0
         for (task, direction, _), answer in zip(asked, answers, strict=True):
-            try:
+            with suppress(RejectedTask):
                 rewriting.parse(answer, task, direction, "measure")
                 valid += 1
-            except RejectedTask:
-                pass
         return valid / len(asked)
 
     def _tasks(self) -> list[Task]:
         return evaluation_tasks(self.domain, self.config.measure_split, self.config.num_measure, self.config.seed)
 
 
-_MEASURES = {"policy": "success", "reward": "agreement with the truth", "rewriter": "valid proposals"}
-
-
 def warm_start(config: SftConfig, progress: Progress) -> None:
     """Train and export, unless `output` was made from the same inputs."""
-    resolve_options(config.dataset)  # the digest holds them
+    resolve_options(config.dataset)  # the digest includes them
     domain = make_domain(loop_config(config))
     output = Path(config.output)
-    key, note = digest(config, domain), output / "sft.json"
-    if note.is_file() and json.loads(note.read_text())["digest"] == key:
-        progress.line(
-            f"warm start {config.role}: {config.output} is up to date ({json.loads(note.read_text())['measure']:.1%})"
-        )
+    key, file = digest(config, domain), output / "sft.json"
+    note: dict[str, Any] = json.loads(file.read_text()) if file.is_file() else {}
+    if note.get("digest") == key:
+        progress.line(f"warm start {config.role}: {config.output} is up to date ({note['measure']:.1%})")
         return
     training = WarmStart(config, domain, progress)
-    with closing(domain), closing(training.measured.engine):
+    with closing(domain), closing(training.model.engine):
         result = training.run()
         with writing(output, output.with_name(output.name + ".part")):
             training.learner.export(output)
-            note.write_text(json.dumps({"digest": key, "measure": result, "updates": training.learner.num_updates}))
+            file.write_text(json.dumps({"digest": key, "measure": result, "updates": training.learner.num_updates}))

@@ -17,15 +17,14 @@ from rlanything.runs.report import before_after
 
 def train(config: Config) -> None:
     """Run the closed loop, or with `dry_run=true` only print what it would do."""
-    resolve_options(config.dataset)  # a resumed run compares them, however it was begun
+    resolve_options(config.dataset)  # a resumed run compares all options
     progress, plan = Progress(), make_plan(config, learns=True)
     if config.dry_run:
         print_plan(plan, progress)
         return
     use_devices(plan)
     folder = RunFolder(config)
-    with closing(folder):
-        folder.open(config)
+    with folder.open():
         progress.line(f"run {folder.path}: loading models")
         with closing(Run(plan, folder)) as run:
             Loop(run, folder, progress).train()

@@ -39,13 +39,13 @@ def user(text: str, images: Sequence[str] = ()) -> Message:
 
 
 def assistant(text: str, tool_calls: Sequence[dict[str, Any]] = ()) -> Message:
-    """An assistant message; without calls it has no key for them, since templates ask whether the key is there."""
+    """An assistant message. Without calls it has no key for them, because templates test for the key."""
     message: Message = {"role": "assistant", "content": text}
     return {**message, "tool_calls": list(tool_calls)} if tool_calls else message
 
 
 def tool(text: str, name: str = "", tool_call_id: str = "") -> Message:
-    """What a tool answered; `name` and `tool_call_id` are left out if empty."""
+    """A tool's answer; `name` and `tool_call_id` are left out if empty."""
     more = {"name": name, "tool_call_id": tool_call_id}
     return {"role": "tool", "content": text, **{key: value for key, value in more.items() if value}}
 
@@ -55,7 +55,6 @@ class Image:
     """An image of a prompt."""
 
     path: str
-    """The file."""
     digest: str
     """Hash of the file's content, hexadecimal."""
 
@@ -67,7 +66,7 @@ class Prompt:
     ids: list[int]
     """Token ids, shape [T]."""
     images: tuple[Image, ...] = ()
-    """The images that `ids` stand for, in their order."""
+    """The images that `ids` refer to, in their order."""
 
 
 class Status(StrEnum):
@@ -88,7 +87,7 @@ class Status(StrEnum):
 
 
 class Ending(StrEnum):
-    """Why an episode that the infrastructure did not break came to its end."""
+    """Why an episode ended."""
 
     DONE = "done"  # the environment said so
     TURNS = "turns"  # rollout.max_interaction_step
@@ -98,7 +97,7 @@ class Ending(StrEnum):
 
 
 class Direction(StrEnum):
-    """Origin of a task: an original of the dataset, or a rewrite that should be harder or easier."""
+    """Origin of a task: the dataset, or a rewrite that should be harder or easier."""
 
     ORIGINAL = "original"
     HARDER = "harder"
@@ -120,7 +119,7 @@ class Task:
     direction: Direction = Direction.ORIGINAL
     """What the rewriter was asked for."""
     born_step: int = 0
-    """Step of the loop in which it was proposed."""
+    """Step in which it was proposed."""
 
     def __post_init__(self) -> None:
         if not self.root_id:
@@ -129,14 +128,14 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """What the environment says of an episode that has ended."""
+    """The environment's score of an episode that has ended."""
 
     success: bool
-    """Whether the task was solved."""
+    """True if the task was solved."""
     reward: float | None = None
     """A shaped or partial reward; None if the environment has none. Used with `algorithm.reward: score`."""
     answer: str | None = None
-    """The final answer, which majority votes over episodes count; None if there is none."""
+    """The final answer, for majority votes over episodes; None if there is none."""
 
 
 Place = tuple[int, int]
@@ -144,27 +143,32 @@ Place = tuple[int, int]
 
 
 @dataclass(kw_only=True)
-class Judgement:
-    """One answer of the reward model, and what it says of turns.
+class Exchange:
+    """What a model read and what it sampled."""
+
+    prompt: Prompt
+    response_ids: list[int]
+    """Token ids, the end-of-turn token included."""
+    logprobs: list[float]
+    """The engine's, of `response_ids`, at the sampling temperature."""
+    text: str
+    """The decoded response."""
+    parse_error: str = ""
+    """Why the text holds no action or no score; empty if it does."""
+
+
+@dataclass(kw_only=True)
+class Judgement(Exchange):
+    """One answer of the reward model, and its scores of turns.
 
     A step judge's answer covers one turn, a unit test's covers the programs of all episodes of the task, a trajectory
     judge's covers one episode. `reward` and `advantage` are filled by `algorithm.consistency`.
     """
 
-    prompt: Prompt
-    """What the reward model read."""
-    response_ids: list[int]
-    """What it sampled, the end-of-turn token included."""
-    logprobs: list[float]
-    """The engine's, of `response_ids`, at the sampling temperature."""
-    text: str
-    """The decoded response."""
     scores: dict[Place, int | None] = field(default_factory=dict)
     """S for every turn that it covers: +1, -1, or None if it holds no score there."""
-    parse_error: str = ""
-    """Why the text holds no score at all; empty if it does."""
     shared: bool = False
-    """Whether it is of all episodes of the task at once (a unit test), not of one episode."""
+    """True if it covers all episodes of the task (a unit test), False if it covers one."""
     counts: bool = True
     """False if it must not enter the step signal, though it may train: a unit test that a correct program fails."""
     reward: float = 0.0
@@ -174,31 +178,21 @@ class Judgement:
 
 
 @dataclass(kw_only=True)
-class Turn:
-    """One exchange: what the policy read, what it sampled, and what the environment answered.
+class Turn(Exchange):
+    """One exchange of the policy, and the environment's answer.
 
     `signal`, `reward` and `advantage` are filled by `algorithm.advantages`. They are None until then, and stay None if
     the turn takes no part.
     """
 
-    prompt: Prompt
-    """What the policy read."""
-    response_ids: list[int]
-    """What it sampled, the end-of-turn token included."""
-    logprobs: list[float]
-    """The engine's, of `response_ids`, at the sampling temperature."""
-    text: str
-    """The decoded response."""
     action: str | None
     """The parsed action; None if the text holds none."""
     observation: str
-    """What the environment answered."""
+    """The environment's answer."""
     stop_reason: str = "stop"
     """"stop" or "length"."""
-    parse_error: str = ""
-    """Why the text holds no action."""
     invalid: bool = False
-    """Whether the action did nothing because it was malformed or not admissible."""
+    """True if the action did nothing because it was malformed or not admissible."""
     label: int | None = None
     """The domain's own measure of the step: +1 progress, -1 none, None unknown. Diagnostics only, never training."""
     results: tuple[str, ...] = ()
@@ -241,7 +235,7 @@ class Trajectory:
     seconds: float = 0.0
     """Duration [s]."""
     retries: int = 0
-    """How often it was played anew because the environment had broken it."""
+    """Times that it was played anew because the environment had broken it."""
     reward: float | None = None
     """The episode's reward as `algorithm.reward` names it; filled by `algorithm.advantages`."""
 
@@ -258,7 +252,7 @@ class Trajectory:
 
 @dataclass(kw_only=True)
 class Group:
-    """The k episodes of one task, and what the reward model said of them."""
+    """The k episodes of one task, and the reward model's judgements of them."""
 
     task: Task
     trajectories: list[Trajectory]
@@ -280,14 +274,10 @@ class Group:
         """The judgements of all episodes at once: unit tests."""
         return [j for j in self.judgements if j.shared]
 
-    def covering(self, place: Place) -> list[Judgement]:
-        """The judgements of one turn."""
-        return [j for j in self.judgements if place in j.scores]
-
 
 @dataclass(frozen=True)
 class Sample:
-    """What the learner trains on, whatever algorithm made it. All arrays have shape [T].
+    """One sequence for the learner. All arrays have shape [T].
 
     Samples with the same `key` share long prefixes; they are kept together so that packing can merge these.
     """

@@ -5,7 +5,7 @@
 Counts, over all games of the file: where objects of each type stand (per room, per receptacle that could hold
 them), how many copies a scene holds, which goals are asked for, how full each receptacle type gets, and which
 receptacles a floor plan has besides those in alfworld's own layout files. Nothing of a single game is kept.
-Writes rlanything/domains/alfworld/placement.json.
+Writes scripts/alfworld_games/placement.json.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
-from rlanything.domains.alfworld.floorplans import PLACEMENT_FILE, layout_receptacles, mangle, room_of
+from alfworld_games.floorplans import PLACEMENT_FILE, layout_receptacles, mangle, room_of
 
 MIN_COUNT = 10  # rarer overlaps of two receptacles are physics noise of single games
 FACT = re.compile(r"\(([^()]+)\)")
@@ -60,8 +60,11 @@ class Scene:
 
 
 def places(scenes: list[Scene]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Rates (room -> object -> receptacle type -> placements per such receptacle) and overlaps (object ->
-    receptacle type -> second receptacle type -> probability)."""
+    """Return rates and overlaps.
+
+    Rates: room -> object -> receptacle type -> placements per such receptacle. Overlaps: object -> receptacle type ->
+    second receptacle type -> probability.
+    """
     total = Counter(s.receptacles[r] for s in scenes for rs in s.inside.values() for r in rs if r in s.receptacles)
     hits: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     chances: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
@@ -87,8 +90,10 @@ def places(scenes: list[Scene]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def target_hidden(scenes: list[Scene], rates: dict[str, Any]) -> float:
-    """Odds that a target starts in a closed container, relative to where objects of its type stand in general: ALFRED
-    kept the trajectories that its robot could carry out, and these open fewer containers."""
+    """Odds that a target starts in a closed container, relative to where objects of its type stand in general.
+
+    They are below 1: ALFRED kept the trajectories that its robot could carry out, and these open fewer containers.
+    """
     hidden, expected, total = 0, 0.0, 0
     for s in scenes:
         kind = s.params["object_target"]
@@ -115,8 +120,7 @@ def fixtures(scenes: list[Scene]) -> dict[str, Any]:
 
 
 def copies(scenes: list[Scene]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """How often a scene holds 1, 2, 3 or 4 objects of a movable type: as a bystander (per type), as the target
-    (per task type)."""
+    """Count scenes with 1, 2, 3 or 4 objects of a movable type: bystanders by type, targets by task type."""
     bystander: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     target: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     for s in scenes:
@@ -127,7 +131,7 @@ def copies(scenes: list[Scene]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def statics(scenes: list[Scene]) -> dict[str, Any]:
-    """Room -> immovable object type -> how many a floor plan has that has any."""
+    """Room -> immovable object type -> their mean number, over the floor plans that have any."""
     seen: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for s in {s.plan: s for s in scenes}.values():
         for kind, n in Counter(k for name, k in s.objects.items() if name not in s.pickupable).items():
@@ -144,8 +148,11 @@ def goals(scenes: list[Scene]) -> dict[str, Any]:
 
 
 def extents(scenes: list[Scene]) -> tuple[dict[str, int], dict[str, list[float]]]:
-    """Receptacle type -> largest usual number of objects (99th percentile); and -> [spread in x and z, height of
-    its objects above the receptacle, their height above the floor, 1 where the latter varies less] in metres."""
+    """Return capacity and shape of each receptacle type.
+
+    Capacity: the 99th percentile of its number of objects. Shape: [spread of its objects in x and z, their height above
+    the receptacle, their height above the floor, in metres; 1 if the latter varies less].
+    """
     occupancy: dict[str, list[int]] = defaultdict(list)
     offsets: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
     for s in scenes:

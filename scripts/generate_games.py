@@ -15,16 +15,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from alfworld_games.files import export_games, load_packed, write_packed
+from alfworld_games.floorplans import SPLITS
+from alfworld_games.generator import GameKey, generate_games
+from alfworld_games.scenes import PRESETS
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from rlanything.domains.alfworld.export import export_games, write_packed
-from rlanything.domains.alfworld.floorplans import SPLITS
-from rlanything.domains.alfworld.game import PackedGame, load_packed
-from rlanything.domains.alfworld.generator import GameKey, generate_games
+from rlanything.domains.alfworld.library import PackedGame
 from rlanything.domains.alfworld.model import GoalKind
-from rlanything.domains.alfworld.scenes import PRESETS
 from rlanything.processes.guard import run_guarded
 
 

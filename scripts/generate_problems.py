@@ -12,7 +12,8 @@ import argparse
 import json
 from pathlib import Path
 
-from rlanything.domains.coding.generator import LONGEST, generate_problems
+from coding_problems.generator import LONGEST, generate_problems
+
 from rlanything.processes.guard import run_guarded
 
 

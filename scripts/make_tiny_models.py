@@ -1,8 +1,8 @@
 """Make a tiny Qwen3 with a small vocabulary of its own, to be warm-started on a CPU.
 
-The tokenizer learns from demonstrations of all three roles. It keeps names such as "mug 2" whole, and so are the
-phrases of the room's answers: an episode is a third as long as with a general vocabulary, and naming the thing that
-was seen is copying one token.
+The tokenizer learns from demonstrations of all three roles. It keeps names such as "mug 2" whole, and the phrases of
+the room's answers. An episode is then a third as long as with a general vocabulary, and to name an object that was
+seen, the model copies one token.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from itertools import islice
 from pathlib import Path
 
 import torch
+from alfworld_games import pieces
+from coding_problems import GENERATED
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from transformers.utils import logging
@@ -25,72 +27,33 @@ from rlanything.domains.registry import make_domain
 from rlanything.errors import TaskError
 from rlanything.processes.guard import run_guarded
 
-# Commands, the fixed parts of the room's answers and the judge's reasons, longest first where one begins another.
-PHRASES = [
-    *(
-        r" ?\\boxed\{(?:1\}|-1\})?",
-        r"\n> ",
-        "go to ",
-        "take ",
-        " from (?:the )?",
-        "move ",
-        " to (?:the )?",
-        " with ",
-        "open ",
-    ),
-    *(
-        "use ",
-        "examine ",
-        "You arrive at ",
-        " ?On the ",
-        " ?The ",
-        r" is closed\.",
-        r" is open\. In it, you see (?:a )?",
-    ),
-    *(", you see (?:a )?", ", and a ", ", a ", "You open the ", "You close the ", "You pick up the ", "You move the "),
-    r"You are in the middle of a room\. Looking quickly around you, you see (?:a )?",
-    *(
-        "Your task is to: ",
-        r"\nHere: ",
-        "; ",
-        r"Nothing happens\.",
-        "You are facing the ",
-        " ?Next to it, you see (?:a )?",
-        "You are carrying: a ",
-    ),
-    *(r"You are not carrying anything\.", r"nothing\.", "There's nothing special about ", "You turn on the "),
-    *("You (?:heat|cool|clean) the ", " using the ", r"Judge the last step\."),
-    *("closer to the goal", "looks at a new place", "does nothing", "no progress", "seen before", "undoes progress"),
-    "makes the task impossible",
-]
-NAME = "[a-z]+ [0-9]+"  # of a thing or a place
-TOPIC = "[a-z]+:"  # how a demonstrated thought begins: the thing that it is about
-# Fences, and what every solution of a generated problem shares.
+# Parts of coding's texts: fences, and what every solution of a generated problem shares.
 CODE = [
     *(r"```python\n", r"```input\n", r"\n```input\n", r"\n```\n```output\n", r"\n```", r"Write one test\."),
     *(r"x = list\(map\(int, input\(\)\.split\(\)\)\)\n", r"x = input\(\)\n"),
     *(r"x = \[", r"x = ", r"print\(", r" for v in x", r" if v ", r"\)\)\)", r"\)\)"),
     *(r'\{"question": "', r'\.", "tests": \[\{"input": "', r'", "steps": "', r'", "output": "'),
     *(r'"\}, \{"input": "', r'"\}\]\}', " -> "),
-    # Words; what has no vowel is a generated problem's data, and goes letter by letter.
+    # Words. A word without a vowel is a generated problem's data, and goes letter by letter.
     *(" ?[A-Za-z]*[aeiouy][A-Za-z]*", "[A-Za-z]"),
 ]
-PIECES = {"alfworld": [*PHRASES, NAME, f" (?={NAME})", TOPIC], "coding": CODE}  # of a domain's texts, kept whole
+# Patterns of what the tokenizer keeps whole.
+PIECES = {"alfworld": pieces.PIECES, "coding": CODE, GENERATED: CODE}
 SPECIAL = ["<|endoftext|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]
 TEMPLATE = (
     "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 NUM_TEXT = {"policy": 3000, "reward": 300, "rewriter": 1000}  # demonstrations that the tokenizer learns from
-INIT_STD = 0.06  # of the weights: at 0.02, Qwen3's own, so small a model learns far more slowly
+INIT_STD = 0.06  # of the weights; with Qwen3's own 0.02 so small a model learns far more slowly
 
 
 def texts(domain: Domain, numbers: dict[str, int]) -> Iterator[str]:
-    """Every message of so many demonstrations of each role."""
+    """Yield all messages of demonstrations; `numbers` says how many demonstrations each role has."""
     for role, number in numbers.items():
         try:
             stream = domain.demonstrations(role, "train", seed=0)
-        except TaskError:  # a domain of one's own need not demonstrate every role
+        except TaskError:  # a user's domain may have no demonstrations for some roles
             continue
         for conversation in islice(stream, number):
             yield from (m["content"] for m in conversation.messages)
@@ -98,9 +61,8 @@ def texts(domain: Domain, numbers: dict[str, int]) -> Iterator[str]:
 
 def make_tokenizer(domain: Domain, vocab_size: int, numbers: dict[str, int]) -> PreTrainedTokenizerFast:
     """Byte-level BPE over pieces that a pattern cuts out: names, phrases, words, everything else."""
-    pattern = "|".join(
-        [*PIECES.get(domain.config.dataset.domain, []), " ?[A-Za-z]+", "[0-9]", r"\s", r"[^A-Za-z0-9\s]"]
-    )
+    pieces_of_domain = PIECES.get(domain.config.dataset.domain, [])
+    pattern = "|".join([*pieces_of_domain, " ?[A-Za-z]+", "[0-9]", r"\s", r"[^A-Za-z0-9\s]"])
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -149,8 +111,8 @@ def make_model(tokenizer: PreTrainedTokenizerFast, hidden: int, layers: int, see
 def compose_names(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, seed: int) -> None:
     """Start the embedding of "mug 2" as that of " mug" plus that of a 2, and "mug:" as " mug".
 
-    The task says "mug", the thought "mug:" and the room "mug 2": as unrelated vectors they would have to be brought
-    together by training, kind by kind and number by number.
+    The task says "mug", the thought "mug:" and the room "mug 2". Training would have to bring unrelated vectors
+    together, type by type and number by number.
     """
     embedding = model.get_input_embeddings().weight
     random = torch.Generator().manual_seed(seed)
@@ -162,23 +124,25 @@ def compose_names(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, s
             if word is None:
                 continue
             kind = embedding[tokenizer.encode(f" {word[0]}")].mean(0)
-            if re.fullmatch(NAME, text):
+            if re.fullmatch(pieces.NAME, text):
                 number = text.rpartition(" ")[2]
                 numbers.setdefault(number, INIT_STD * torch.randn(embedding.shape[1], generator=random))
                 embedding[token] = (kind + numbers[number]) / 2**0.5
-            elif re.fullmatch(TOPIC, text):
+            elif re.fullmatch(pieces.TOPIC, text):
                 embedding[token] = kind
 
 
 def make_small_world(root: Path, hidden: int = 64) -> tuple[Path, Path]:
-    """For tests and benchmarks: folders of games (24 to train on, 6 of each evaluation split) and of a Qwen3 (of 0.2M
-    parameters, where `hidden` is 64) that has seen enough demonstrations of all roles to write actions, scores and
-    proposals in their form.
+    """Make folders of games and of a model for tests and benchmarks.
+
+    There are 24 games to train on and 6 of each evaluation split. The model, a Qwen3 of 0.2M parameters if `hidden` is
+    64, has seen enough demonstrations of all roles to write actions, scores and proposals in their form.
     """
-    # Imported here: who only makes a model need not wait for DeepSpeed.
+    # Imported here, because DeepSpeed's import takes long and making a model does not need it.
+    from alfworld_games.files import write_packed
+    from alfworld_games.generator import generate_games
+
     from rlanything.config.schema import LearnerConfig, ModelConfig
-    from rlanything.domains.alfworld.export import write_packed
-    from rlanything.domains.alfworld.generator import generate_games
     from rlanything.engines.chat import Chat
     from rlanything.learner.deepspeed import Learner
     from rlanything.sft import encode
@@ -219,7 +183,7 @@ def main() -> None:
         "--show-actions", default="none", choices=["all", "here", "none"], help="as dataset.options.show_actions"
     )
     args = parser.parse_args()
-    # Where accelerate is installed, saving a model imports DeepSpeed, which warns of a machine without accelerator.
+    # With accelerate installed, saving a model imports DeepSpeed, which warns if the machine has no accelerator.
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
     options = {"show_actions": args.show_actions} if args.domain == "alfworld" else {}
     dataset = DatasetConfig(domain=args.domain, path=args.data, prompt="compact", options=options)

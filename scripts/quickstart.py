@@ -13,6 +13,8 @@ import sys
 import time
 from dataclasses import dataclass
 
+from coding_problems import GENERATED
+
 
 @dataclass(frozen=True)
 class Quickstart:
@@ -43,7 +45,7 @@ QUICKSTARTS = {
         "problems",
         "programming problems",
         ("scripts/generate_problems.py", "--train", "1200", "--eval", "250"),
-        ("--domain", "coding", "--vocab", "640", "--hidden", "128"),
+        ("--domain", GENERATED, "--vocab", "640", "--hidden", "128"),
         {"policy": "tiny", "reward": "policy", "rewriter": "reward"},
     ),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rlanything.config.reference import TOP, markdown, parts
+from rlanything.config.reference import TOP, markdown, sections
 from rlanything.config.schema import Config
 from rlanything.config.sft import SftConfig
 from rlanything.domains.registry import OPTIONS
@@ -34,8 +34,7 @@ SFT = """\
 
 def page() -> str:
     """The text of docs/configuration.md."""
-    warm_start = [part for part in parts(SftConfig, {}) if part.title == TOP]
-    return f"{HEAD}\n{markdown(parts(Config, OPTIONS))}\n{SFT}\n{markdown(warm_start)}"
+    return f"{HEAD}\n{markdown(sections(Config, OPTIONS))}\n{SFT}\n{markdown({TOP: SftConfig})}"
 
 
 if __name__ == "__main__":

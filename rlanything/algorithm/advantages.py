@@ -1,7 +1,7 @@
 """Advantages of the policy's turns: integrated feedback, and one rule that compares it within a group.
 
-Pure numpy on plain data. Episodes that the infrastructure broke never enter a baseline, and a judgement without a score
-is absent from the mean: neither can move another episode's advantage.
+Pure numpy on plain data. Episodes that the infrastructure broke enter no baseline, and judgements without a score enter
+no mean, so neither can move another episode's advantage.
 
 A rule is a function `rule(groups, config, *, option=default, ...)` that sets `turn.advantage` for turns of
 `group.valid`. Its keyword-only parameters are what `algorithm.options` may set. It reads `trajectory.reward` (the
@@ -12,7 +12,8 @@ episode's), `turn.signal` (mean step score, or None) and `turn.reward` (integrat
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ import numpy as np
 from rlanything.config.plugins import bind_options, load_object
 from rlanything.config.schema import AlgorithmConfig
 from rlanything.errors import ConfigError
-from rlanything.types import Group, Judgement, Trajectory, Turn
+from rlanything.types import Group, Judgement, Place, Trajectory, Turn
 
 Rule = Callable[..., None]
 ZERO_SPREAD = 1e-8  # a smaller standard deviation is rounding, not a difference
@@ -34,17 +35,16 @@ def standardise(values: Sequence[float]) -> np.ndarray:
     return (x - x.mean()) / x.std()
 
 
-def step_signal(judgements: Iterable[Judgement], place: tuple[int, int]) -> float | None:
+def step_signal(judgements: Sequence[Judgement], place: Place) -> float | None:
     """mean_j S_ij over the judgements of one turn that hold a score.
 
-    None if no judgement holds a score: the turn then takes no part. 0.0 if judgements hold one but none of them
-    counts (unit tests that a correct program fails): the outcome alone then decides, for all episodes alike.
+    None if no judgement holds a score: the turn then takes no part. 0.0 if some judgements must not count (unit tests
+    that a correct program fails) and no other holds a score: the outcome alone then decides, for all episodes alike.
     """
-    found = list(judgements)
-    scores = [s for j in found if j.counts and (s := j.scores[place]) is not None]
+    scores = [s for j in judgements if j.counts and (s := j.scores[place]) is not None]
     if scores:
         return sum(scores) / len(scores)
-    return 0.0 if any(not j.counts for j in found) else None
+    return None if all(j.counts for j in judgements) else 0.0
 
 
 def integrated_feedback(reward: float, signal: float | None, config: AlgorithmConfig) -> float | None:
@@ -60,15 +60,15 @@ def integrated_feedback(reward: float, signal: float | None, config: AlgorithmCo
 
 
 def within(accuracy: float, band: Sequence[float]) -> bool:
-    """Return whether a group of this accuracy trains. The bounds train; nan does not."""
+    """True if a group of this accuracy trains: the bounds do, nan does not."""
     return band[0] <= accuracy <= band[1]
 
 
 def assign_advantages(groups: Sequence[Group], config: AlgorithmConfig) -> None:
     """Fill `signal`, `reward` and `advantage` of every turn, and `reward` of every episode.
 
-    Turns of broken episodes keep None. Advantages below 0 are multiplied by `negative_weight`: a weak policy is then
-    taught less to avoid what seldom works, while the step signal calls every failed try bad.
+    Turns of broken episodes keep None. Advantages below 0 are multiplied by `negative_weight`: the step signal calls
+    every failed try of a weak policy bad, and a smaller weight teaches less to avoid what seldom works.
 
     Raises ConfigError if `algorithm.reward` is score and the environment gave none.
     """
@@ -120,22 +120,22 @@ def step_index(groups: Sequence[Group], config: AlgorithmConfig) -> None:
 
     A step index that one episode alone reached has no baseline: advantage 0.
     """
-    for trajectories in (group.valid for group in groups):
-        for i in range(_longest(trajectories)):
-            turns = [t.turns[i] for t in trajectories if i < len(t.turns)]
-            _set(turns, [turn.reward for turn in turns])
+    for group in groups:
+        for turns in zip_longest(*(t.turns for t in group.valid)):
+            _compare([(turn, turn.reward) for turn in turns if turn])
 
 
 def step_index_absorbing(groups: Sequence[Group], config: AlgorithmConfig) -> None:
     """`step_index`, but a finished episode stays in the later baselines with its final feedback.
 
-    Successes end early, so late baselines otherwise hold failures alone, and the z-score there is the step signal's.
+    Otherwise late baselines hold failures alone, because successes end early, and z-scores there compare step signals.
     """
-    for trajectories in (group.valid for group in groups):
-        finals = [next((t.reward for t in reversed(tr.turns) if t.reward is not None), None) for tr in trajectories]
-        for i in range(_longest(trajectories)):
-            turns = [t.turns[i] if i < len(t.turns) else None for t in trajectories]
-            _set(turns, [turn.reward if turn else final for turn, final in zip(turns, finals, strict=True)])
+    for group in groups:
+        finals = [
+            next((turn.reward for turn in reversed(t.turns) if turn.reward is not None), None) for t in group.valid
+        ]
+        for turns in zip_longest(*(t.turns for t in group.valid)):
+            _compare([(turn, turn.reward if turn else final) for turn, final in zip(turns, finals, strict=True)])
 
 
 def separate(groups: Sequence[Group], config: AlgorithmConfig, *, step_discount: float = 0.0) -> None:
@@ -149,15 +149,17 @@ def separate(groups: Sequence[Group], config: AlgorithmConfig, *, step_discount:
     gamma = 0 a weak policy learns what is seldom wrong, such as to go on searching, rather than what leads on.
     """
     _check_range("step_discount", step_discount)
-    for trajectories in (group.valid for group in groups):
-        to_go = [discounted([turn.signal or 0.0 for turn in t.turns], step_discount) for t in trajectories]
-        for i in range(_longest(trajectories)):
-            reached = [j for j, t in enumerate(trajectories) if i < len(t.turns) and t.turns[i].reward is not None]
-            outcomes = standardise([trajectories[j].reward or 0.0 for j in reached])
-            signals = standardise([to_go[j][i] for j in reached])
-            for j, outcome, signal in zip(reached, outcomes, signals, strict=True):
-                advantage = config.outcome_weight * outcome + config.step_weight * signal
-                trajectories[j].turns[i].advantage = float(advantage)
+    for group in groups:
+        episodes = []
+        for t in group.valid:
+            to_go = discounted([turn.signal or 0.0 for turn in t.turns], step_discount)
+            episodes.append([(turn, t.reward or 0.0, signal) for turn, signal in zip(t.turns, to_go, strict=True)])
+        for entries in zip_longest(*episodes):
+            reached = [entry for entry in entries if entry and entry[0].reward is not None]
+            outcomes = standardise([outcome for _, outcome, _ in reached])
+            signals = standardise([signal for _, _, signal in reached])
+            for (turn, _, _), outcome, signal in zip(reached, outcomes, signals, strict=True):
+                turn.advantage = float(config.outcome_weight * outcome + config.step_weight * signal)
 
 
 def trajectory(groups: Sequence[Group], config: AlgorithmConfig) -> None:
@@ -233,8 +235,7 @@ def discounted(values: Sequence[float], discount: float) -> list[float]:
 
 
 def turn_rewards(t: Trajectory, config: AlgorithmConfig) -> list[float]:
-    """Return each turn's own reward: lambda times its step signal (0 without one). The last turn also gets w_o times
-    the episode's reward."""
+    """Each turn's own reward: lambda times its step signal; the last turn also gets w_o times the episode's reward."""
     rewards = [config.step_weight * (turn.signal or 0.0) for turn in t.turns]
     if rewards:
         rewards[-1] += config.outcome_weight * (t.reward or 0.0)
@@ -250,16 +251,12 @@ def _by_state(group: Group, config: AlgorithmConfig, discount: float) -> dict[st
     return found
 
 
-def _set(turns: Sequence[Turn | None], rewards: Sequence[float | None]) -> None:
-    """Standardise the rewards that are there; `turns` may hold None for what only stands in the baseline."""
-    there = [(turn, reward) for turn, reward in zip(turns, rewards, strict=True) if reward is not None]
-    for (turn, _), z in zip(there, standardise([reward for _, reward in there]), strict=True):
+def _compare(rewarded: Sequence[tuple[Turn | None, float | None]]) -> None:
+    """Standardise rewards; None as the turn counts in the baseline only, a reward of None not at all."""
+    known = [(turn, reward) for turn, reward in rewarded if reward is not None]
+    for (turn, _), z in zip(known, standardise([reward for _, reward in known]), strict=True):
         if turn is not None:
             turn.advantage = float(z)
-
-
-def _longest(trajectories: Iterable[Trajectory]) -> int:
-    return max((len(t.turns) for t in trajectories), default=0)
 
 
 def _check_range(option: str, value: float) -> None:

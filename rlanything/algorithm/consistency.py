@@ -27,23 +27,21 @@ def assign_consistency(groups: Sequence[Group], config: RewardConfig) -> None:
 
 
 def _assign(group: Group, config: RewardConfig) -> None:
-    valid = {t.index: t for t in group.valid}
-    feedback = {(t.index, i): turn.reward for t in valid.values() for i, turn in enumerate(t.turns)}
-    known = [r for r in feedback.values() if r is not None]
+    episodes = {t.index: t for t in group.valid}
+    known = [turn.reward for t in episodes.values() for turn in t.turns if turn.reward is not None]
     middle = sum(known) / len(known) if known and config.consistency == "relative" else 0.0
-    success = {index: t.success for index, t in valid.items()}
     pools: dict[Hashable, list[Judgement]] = defaultdict(list)
     for judgement in group.judgements:
         judgement.reward = judgement.advantage = 0.0
-        places = [place for place in judgement.scores if place[0] in valid]
-        if not places or (judgement.shared and not _can_tell(judgement, success)):
+        covered = [(episodes[e], i, s) for (e, i), s in judgement.scores.items() if e in episodes]
+        if not covered or (judgement.shared and not _can_tell(group, judgement)):
             continue
-        votes = [(feedback[p], s) for p in places if (s := judgement.scores[p]) is not None and feedback[p] is not None]
+        rewarded = [(t.success, r, s) for t, i, s in covered if (r := t.turns[i].reward) is not None]
+        agreement = [(r - middle) * s for _, r, s in rewarded if s is not None]
         if config.consistency == "tests":
-            passed = [(success[e], s) for (e, i), s in judgement.scores.items() if feedback.get((e, i)) is not None]
-            judgement.reward = reward_of_test(passed, config.unparsable_reward)
-        elif votes:
-            judgement.reward = sum(((r or 0.0) - middle) * s for r, s in votes) / len(votes)
+            judgement.reward = reward_of_test([(success, s) for success, _, s in rewarded], config.unparsable_reward)
+        elif agreement:
+            judgement.reward = sum(agreement) / len(agreement)
         else:
             judgement.reward = config.unparsable_reward
         pools[frozenset(judgement.scores) if config.group == "step" else None].append(judgement)
@@ -52,22 +50,26 @@ def _assign(group: Group, config: RewardConfig) -> None:
             judgement.advantage = float(z)
 
 
-def _can_tell(judgement: Judgement, success: dict[int, bool]) -> bool:
-    """Return whether a shared judgement can be rewarded: some program is correct, and the test was tried on one
-    or is no test at all."""
-    right = [s for (episode, _), s in judgement.scores.items() if success.get(episode)]
+def scores_by_success(group: Group, judgement: Judgement, success: bool) -> list[int | None]:
+    """The scores that a judgement gives to the turns of the valid episodes that did, or did not, solve the task."""
+    episodes = {t.index for t in group.valid if t.success == success}
+    return [score for (episode, _), score in judgement.scores.items() if episode in episodes]
+
+
+def _can_tell(group: Group, judgement: Judgement) -> bool:
+    """True if some program is correct, and the test was tried on one or is no test at all."""
+    right = scores_by_success(group, judgement, success=True)
     return bool(right) and (bool(judgement.parse_error) or any(s is not None for s in right))
 
 
 def passes_correct(group: Group, judgement: Judgement) -> bool | None:
-    """Return whether every correct program of the task passes a unit test; None if it was tried on none of them."""
-    success = {t.index: t.success for t in group.valid}
-    right = [s for (episode, _), s in judgement.scores.items() if success.get(episode) and s is not None]
+    """True if every correct program of the task passes a unit test; None if it was tried on none of them."""
+    right = [s for s in scores_by_success(group, judgement, success=True) if s is not None]
     return all(s > 0 for s in right) if right else None
 
 
 def reward_of_test(passed: Sequence[tuple[bool, int | None]], unparsable: float) -> float:
-    """The paper's reward of a unit test, from (whether a program is correct, +1 if it passes the test, else -1) pairs.
+    """The paper's reward of a unit test, from pairs (a program is correct, +1 if it passes the test or -1 if not).
 
     A test that every correct program passes earns the number of wrong programs that fail it; another test loses the
     number of wrong programs that pass it. Without wrong programs these are +1 and -1. A text that holds no test gets

@@ -1,4 +1,4 @@
-"""What a person wants to know of rollouts: success, and how far the reward model can be believed. Pure."""
+"""Figures that people read of rollouts: success, and how far to believe the reward model. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from rlanything.algorithm.consistency import passes_correct
+from rlanything.algorithm.consistency import passes_correct, scores_by_success
 from rlanything.types import Group, Judgement
 
 PASSED = "ok"  # the verdict of a check that an action passes
@@ -83,8 +83,8 @@ def _check_figures(groups: Sequence[Group]) -> dict[str, float]:
 
 
 def _test_figures(groups: Sequence[Group]) -> dict[str, float]:
-    """Return four shares of the unit tests of tasks that have a correct program: those that every correct program
-    passes, those that also fail every wrong program, those that are no test, those that the sandbox could not try."""
+    """Shares of the unit tests of tasks that have a correct program: every correct program passes them, every wrong
+    program fails them too, they are no test, or the sandbox could not try them."""
     tested = [g for g in groups if g.shared]
     if not tested:
         return {}
@@ -100,8 +100,7 @@ def _test_figures(groups: Sequence[Group]) -> dict[str, float]:
 
 
 def _detects(group: Group, test: Judgement) -> bool:
-    success = {t.index: t.success for t in group.valid}
-    wrong = [s for (episode, _), s in test.scores.items() if success.get(episode) is False]
+    wrong = scores_by_success(group, test, success=False)
     return passes_correct(group, test) is True and all(s in (-1, None) for s in wrong)
 
 

@@ -7,20 +7,20 @@ from collections.abc import Sequence
 import numpy as np
 
 from rlanything.algorithm.advantages import within
-from rlanything.types import Group, Judgement, Sample, Turn
+from rlanything.types import Exchange, Group, Judgement, Sample
 
 
-def make_sample(exchange: Turn | Judgement, advantage: float, mean: str, key: str) -> Sample:
+def make_sample(exchange: Exchange, advantage: float, mean: str, key: str) -> Sample:
     """One prompt with its response; `mean` is "response" (all responses weigh the same) or "token"."""
     p, r = len(exchange.prompt.ids), len(exchange.response_ids)
     weights = np.zeros(p + r, np.float32)
     weights[p:] = 1.0 / r if mean == "response" else 1.0
     advantages = np.zeros(p + r, np.float32)
     advantages[p:] = advantage
-    behaviour = np.zeros(p + r, np.float32)
-    behaviour[p:] = exchange.logprobs
+    logprobs = np.zeros(p + r, np.float32)
+    logprobs[p:] = exchange.logprobs
     ids = np.asarray([*exchange.prompt.ids, *exchange.response_ids], np.int64)
-    return Sample(ids, weights, advantages, behaviour, key)
+    return Sample(ids, weights, advantages, logprobs, key)
 
 
 def policy_samples(groups: Sequence[Group], band: Sequence[float], mean: str) -> list[Sample]:
@@ -47,6 +47,6 @@ def reward_samples(groups: Sequence[Group], band: Sequence[float], mean: str) ->
 
 
 def _session(group: Group, judgement: Judgement) -> str:
-    """Judgements of one episode share its history, those of all episodes share the task's prompt."""
+    """Judgements of one episode share its history; unit tests share the task's prompt."""
     episode = "tests" if judgement.shared else next(iter(judgement.scores))[0]
     return f"{group.task.id}/{episode}"

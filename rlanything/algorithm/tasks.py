@@ -1,9 +1,8 @@
 """The pool of tasks: a pure state machine with a ledger of everything that happened to a task.
 
-A rotation draws every active task once before it draws any again. Rewrites enter as candidates, are rolled out
-beside the active tasks, and their measured accuracy decides (DESIGN section 1, Adaptation). An accepted
-variant joins the rotation in the place of the variant it was made from, and is drawn next: it is known to be at the
-policy's edge now, and a rotation of thousands may outlast the run. Originals stay in the rotation for good.
+A rotation draws every active task once before it draws any again. Rewrites enter as candidates and are played beside
+the active tasks; their measured accuracy decides. An accepted variant replaces the variant that it was made from in the
+rotation, but never an original. It is drawn next, because it suits the policy now and a rotation may outlast the run.
 """
 
 from __future__ import annotations
@@ -29,12 +28,16 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Wish:
-    """A task outside the band: rewrite it in this direction."""
+class RewriteRequest:
+    """A group outside the accuracy band: its task should become harder or easier."""
 
-    task: Task
+    group: Group
     direction: Direction
-    accuracy: float
+
+    @property
+    def task(self) -> Task:
+        """The task to rewrite."""
+        return self.group.task
 
 
 def accepts(direction: Direction, accuracy: float, parent_accuracy: float, low: float, high: float) -> bool:
@@ -72,8 +75,7 @@ class TaskPool:
         return cls(alpha_low, alpha_high, seed, active)
 
     def draw(self, n: int, max_candidate: int) -> list[Task]:
-        """n different active tasks (all, if there are fewer) in rotation, each once before any again; then the
-        `max_candidate` oldest candidates."""
+        """`n` different active tasks in rotation (all, if fewer), then the `max_candidate` oldest candidates."""
         drawn: dict[str, Task] = {}
         later: list[str] = []  # drawn already, when a new rotation began within this draw
         while len(drawn) < min(n, len(self.active)):
@@ -97,42 +99,51 @@ class TaskPool:
         """Note the accuracies, accept or drop the candidates among the groups; returns (candidate, accepted) pairs."""
         verdicts = []
         for group in groups:
-            task, accuracy = group.task, group.accuracy
-            measured = len(group.valid) >= min_group
-            self._log(
-                step, "measured" if measured else "unmeasured", task, accuracy=accuracy, episodes=len(group.valid)
-            )
+            task, accuracy, measured = group.task, group.accuracy, len(group.valid) >= min_group
+            event = "measured" if measured else "unmeasured"
+            self._log(step, event, task, accuracy=accuracy, episodes=len(group.valid))
             candidate = self.candidates.get(task.id)
             if candidate is None:
                 continue
             if not measured:
                 candidate.unmeasured += 1
-                if candidate.unmeasured >= MAX_UNMEASURED:
-                    self._drop(candidate, step, accuracy, "unmeasured")
-                    verdicts.append((task, False))
-            elif accepts(task.direction, accuracy, candidate.parent_accuracy, self.alpha_low, self.alpha_high):
-                self._accept(candidate, step, accuracy)
-                verdicts.append((task, True))
+                if candidate.unmeasured < MAX_UNMEASURED:
+                    continue
+            before = candidate.parent_accuracy
+            accepted = measured and accepts(task.direction, accuracy, before, self.alpha_low, self.alpha_high)
+            del self.candidates[task.id]
+            if accepted:
+                self._activate(task)
+                self._log(step, "accepted", task, accuracy=accuracy, parent_accuracy=before)
             else:
-                self._drop(candidate, step, accuracy, "accuracy")
-                verdicts.append((task, False))
+                reason = "accuracy" if measured else "unmeasured"
+                self._log(step, "dropped", task, accuracy=accuracy, parent_accuracy=before, reason=reason)
+            self.counts["accepted" if accepted else "dropped"] += 1
+            verdicts.append((task, accepted))
         return verdicts
 
-    def wishes(self, groups: Sequence[Group], limit: int, min_group: int) -> list[Wish]:
-        """Measured active tasks outside the band that have no candidate yet, at most `limit`, the hardest first."""
+    def _activate(self, variant: Task) -> None:
+        """Draw an accepted variant next; it takes the place of its parent unless that is an original."""
+        parent = self.active.get(variant.parent_id)
+        if parent is not None and parent.direction is not Direction.ORIGINAL:
+            del self.active[parent.id]
+        self.active[variant.id] = variant
+        self.queue.insert(0, variant.id)
+
+    def rewrite_requests(self, groups: Sequence[Group], limit: int, min_group: int) -> list[RewriteRequest]:
+        """Measured active tasks outside the band that have no candidate yet: at most `limit`, extremes first."""
         waiting = {c.task.parent_id for c in self.candidates.values()}
-        wishes = []
+        requests = []
         for group in groups:
-            task, accuracy = group.task, group.accuracy
-            if len(group.valid) < min_group or task.id not in self.active or task.id in waiting:
+            if len(group.valid) < min_group or group.task.id not in self.active or group.task.id in waiting:
                 continue
-            if accuracy > self.alpha_high:
-                wishes.append(Wish(task, Direction.HARDER, accuracy))
-            elif accuracy < self.alpha_low:
-                wishes.append(Wish(task, Direction.EASIER, accuracy))
+            if group.accuracy > self.alpha_high:
+                requests.append(RewriteRequest(group, Direction.HARDER))
+            elif group.accuracy < self.alpha_low:
+                requests.append(RewriteRequest(group, Direction.EASIER))
         # A task of accuracy 0 or 1 teaches nothing: the farther from the middle, the more a variant is worth.
-        wishes.sort(key=lambda w: -abs(w.accuracy - 0.5))
-        return wishes[: max(0, limit)]
+        requests.sort(key=lambda request: -abs(request.group.accuracy - 0.5))
+        return requests[: max(0, limit)]
 
     def next_id(self, task: Task) -> str:
         """A fresh id for a variant of the task."""
@@ -146,10 +157,11 @@ class TaskPool:
         self.candidates[task.id] = Candidate(task, parent_accuracy)
         self._log(step, "proposed", task, parent_accuracy=parent_accuracy, description=description)
 
-    def reject(self, wish: Wish, step: int, reasons: dict[str, int]) -> None:
+    def reject(self, request: RewriteRequest, step: int, reasons: dict[str, int]) -> None:
         """Note that no proposal for the task was valid; `reasons` counts why."""
         self.counts["rejected"] += 1
-        self._log(step, "rejected", wish.task, toward=str(wish.direction), accuracy=wish.accuracy, reasons=reasons)
+        toward, accuracy = str(request.direction), request.group.accuracy
+        self._log(step, "rejected", request.task, toward=toward, accuracy=accuracy, reasons=reasons)
 
     def drain_events(self) -> list[dict[str, Any]]:
         """The events since the last call, for the ledger."""
@@ -168,7 +180,7 @@ class TaskPool:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take back what `state_dict` gave."""
+        """Continue from what `state_dict` gave."""
         self.active = {t["id"]: _task(t) for t in state["active"]}
         self.candidates = {
             c["task"]["id"]: Candidate(_task(c["task"]), c["parent_accuracy"], c["unmeasured"])
@@ -176,24 +188,6 @@ class TaskPool:
         }
         self.queue, self.num_shuffle = list(state["queue"]), state["num_shuffle"]
         self.num_variant, self.counts = state["num_variant"], dict(state["counts"])
-
-    def _accept(self, candidate: Candidate, step: int, accuracy: float) -> None:
-        task = candidate.task
-        parent = self.active.get(task.parent_id)
-        if parent is not None and parent.direction is not Direction.ORIGINAL:
-            del self.active[parent.id]
-        self.active[task.id] = task
-        self.queue.insert(0, task.id)
-        del self.candidates[task.id]
-        self.counts["accepted"] += 1
-        self._log(step, "accepted", task, accuracy=accuracy, parent_accuracy=candidate.parent_accuracy)
-
-    def _drop(self, candidate: Candidate, step: int, accuracy: float, reason: str) -> None:
-        del self.candidates[candidate.task.id]
-        self.counts["dropped"] += 1
-        self._log(
-            step, "dropped", candidate.task, accuracy=accuracy, parent_accuracy=candidate.parent_accuracy, reason=reason
-        )
 
     def _log(self, step: int, event: str, task: Task, **details: Any) -> None:
         details = {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in details.items()}

@@ -17,7 +17,7 @@ class Board:
 
     def __init__(self) -> None:
         self._current: dict[str, tuple[int, StagedWeights]] = {}
-        self._sleeps: dict[str, bool] = {}
+        self._asleep: dict[str, bool] = {}
         self._faults: Counter[str] = Counter()
 
     def post(self, role: str, version: int, weights: StagedWeights) -> None:
@@ -28,16 +28,14 @@ class Board:
         """Version and weights of a role; None while it has the weights of its model's files."""
         return self._current.get(role)
 
-    def set_sleeps(self, role: str, sleeps: bool) -> None:
+    def set_asleep(self, role: str, asleep: bool) -> None:
         """Record whether a role's engines sleep. Call it before the engines are told to."""
-        self._sleeps[role] = sleeps
+        self._asleep[role] = asleep
 
-    def sleeps(self, role: str) -> bool:
-        """Return whether a role's engines have given their memory to the learners."""
-        return self._sleeps.get(role, False)
+    def asleep(self, role: str) -> bool:
+        return self._asleep.get(role, False)
 
     def count(self, fault: str) -> None:
-        """Count one more fault of this name."""
         self._faults[fault] += 1
 
     def faults(self) -> Counter[str]:

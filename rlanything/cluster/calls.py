@@ -16,13 +16,11 @@ WAIT_S = 2.0  # between two calls of an actor that restarts
 
 
 def result(references: list[ray.ObjectRef], who: str, limit_key: str = "", limit_s: float | None = None) -> list[Any]:
-    """Return what remote calls returned, in order.
+    """Return what remote calls returned, in order. `who` names the processes in messages.
 
-    Fail fast: raise the first error as it was raised remotely, while other calls still run. If a process died, report
-    that instead, since its death may have caused the error. `who` names the processes in messages.
-
-    Raises RunError if a process died, or takes more than `limit_s` seconds longer than the one that answered before it;
-    `limit_key` is the configuration key of that limit.
+    Raises the first error of a call at once (fail-fast), while other calls still run. Raises RunError instead if a
+    process died, since its death may have caused the error, or takes more than `limit_s` seconds longer than the one
+    that answered before it; `limit_key` is the configuration key of that limit.
     """
     pending = list(references)
     try:
@@ -94,5 +92,5 @@ def unwrapped(error: RayTaskError) -> Exception:
 
 def cause(error: RayActorError) -> str:
     """Why an actor died: the last line of Ray's message."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
+    lines = str(error).strip().splitlines()
+    return lines[-1].strip() if lines else type(error).__name__

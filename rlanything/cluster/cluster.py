@@ -8,14 +8,17 @@ from pathlib import Path
 import ray
 
 from rlanything.cluster.board import NAME, Board
-from rlanything.cluster.engines import ReplicatedEngine, start_replicas
+from rlanything.cluster.engines import ReplicatedEngine
 from rlanything.cluster.health import HealthCheck
-from rlanything.cluster.hosts import RESTARTS, HostCollector
-from rlanything.cluster.learners import LearnerGroup, RemoteLearner
+from rlanything.cluster.hosts import RESTARTS, EnvHost, HostCollector
+from rlanything.cluster.learners import LearnerGroup, LearnerRank, RemoteLearner
 from rlanything.cluster.nodes import with_dtypes
+from rlanything.cluster.replica import REPLICA_OPTIONS, EngineReplica
 from rlanything.cluster.runtime import Runtime
-from rlanything.config.roles import Learner, Role
+from rlanything.config.roles import LEARNERS
+from rlanything.config.section import Learner, Role
 from rlanything.engines import check_model
+from rlanything.engines.base import Engine
 from rlanything.engines.chat import Chat
 from rlanything.engines.chat_model import ChatModel
 from rlanything.plan.plan import Plan
@@ -23,18 +26,18 @@ from rlanything.runs.folder import RunFolder
 
 
 class Cluster:
-    """Starts the processes that a run with `roles` needs, in the places that its plan gives them.
-
-    Raises ConfigError, EngineError, RunError or VersionError if the plan, a model or a node does not allow that.
-    """
+    """Starts the processes of a run in the places that its plan gives them."""
 
     def __init__(self, plan: Plan, folder: RunFolder, data: Path | None) -> None:
-        """`data` is the domain's folder, which every node must see. Raises EngineError, RunError or VersionError."""
+        """`data` is the domain's folder, which every node must see.
+
+        Raises EngineError, RunError or VersionError if a model or a node does not allow the plan.
+        """
         config, self.plan, self.folder = plan.config, plan, folder
-        self.placement = plan.placement
-        models = [Path(config.model.of(role).path) for role in plan.roles]
+        self.placement, self.logs = plan.placement, folder.logs.absolute()
         for role in plan.roles:  # found here: a replica that cannot start would be restarted in vain
             check_model(config.model.of(role), config.engine.of(role))
+        models = [Path(config.model.of(role).path) for role in plan.roles]
         paths = [folder.path, *([data.absolute()] if data else []), *models]
         self.runtime = Runtime(config, [path for path in paths if path.is_dir()])
         if data:  # the domain may have found it through an environment variable, which other nodes need not have
@@ -46,31 +49,36 @@ class Cluster:
         self._learners: LearnerGroup | None = None
 
     def chat_model(self, role: Role) -> ChatModel:
-        """Start a role's replicas; return them as one engine, with its chat."""
-        model, engine = self.config.model.of(role), self.config.engine.of(role)
-        log, seed = self.folder.logs.absolute() / f"engine_{role}.log", self.config.experiment.seed
-        slots, cluster = self.placement.engines[role], self.config.cluster
-        sleeps = self.placement.shares_devices
-        replicas = start_replicas(self.runtime, slots, role, model, engine, seed, log, self.board, cluster, sleeps)
-        for i, replica in enumerate(replicas.replicas):
-            self._health.watch(replica, f"replica {i} of the {role} engine", engine.step_timeout_s)
-        return ChatModel(replicas, Chat(model))
+        """A role's replicas as one engine, with its chat. Raises EngineError if a replica cannot start."""
+        config, sleeps = self.config, self.placement.shares_devices
+        options = REPLICA_OPTIONS | {"max_restarts": config.cluster.num_restart}
+        replicas = []
+        for i, slot in enumerate(self.placement.engines[role]):
+            log = self.logs / f"engine_{role}_{i}.log"
+            replicas.append(self.runtime.start(EngineReplica, slot, role, config, log, sleeps, **options))
+        engine = ReplicatedEngine(role, config, replicas, self.board, str(self.logs / f"engine_{role}_*.log"))
+        engine.stats()  # returns once all are up
+        for i, replica in enumerate(replicas):
+            self._health.watch(replica, f"replica {i} of the {role} engine", config.engine.of(role).step_timeout_s)
+        return ChatModel(engine, Chat(config.model.of(role)))
 
     def collector(self, models: Mapping[Role, ChatModel], splits: Sequence[str]) -> HostCollector:
         """Start the environment hosts. They call the replicas without going through this process."""
-        engines = {role: model.engine for role, model in models.items()}
-        replicated = {role: engine for role, engine in engines.items() if isinstance(engine, ReplicatedEngine)}
-        return HostCollector(self.runtime, self.placement.hosts, self.config, splits, replicated)
+        config, slots = self.config, self.placement.hosts
+        engines: dict[Role, Engine] = {role: models[role].engine for role in LEARNERS if role in models}
+        options = {"max_restarts": config.cluster.num_restart}
+        hosts = [self.runtime.start(EnvHost, slot, config, splits, list(engines), **options) for slot in slots]
+        return HostCollector(hosts, config.cluster, engines)
 
     def learner(self, role: Learner, total_update: int, temperature: float) -> RemoteLearner:
         """Make a role's learner on all ranks; start the ranks first if they do not run yet."""
         if self._learners is None:
-            log, timeout_s = self.folder.logs.absolute() / "learners.log", self.config.cluster.rank_timeout_s
-            slots, shares_devices = self.placement.learners, self.placement.shares_devices
-            self._learners = LearnerGroup(self.runtime, slots, log, shares_devices, timeout_s)
-        model, training = self.config.model.of(role), self.config.training.of(role)
-        seed = self.config.experiment.seed
-        return self._learners.learner(role, self.plan.routes[role], model, training, total_update, temperature, seed)
+            arguments = (self.config, self.logs, self.placement.shares_devices)
+            slots = enumerate(self.placement.learners)
+            ranks = [self.runtime.start(LearnerRank, slot, rank, *arguments) for rank, slot in slots]
+            self._learners = LearnerGroup(ranks, self.config.cluster.rank_timeout_s)
+        self._learners.call("load_model", role, total_update, temperature)
+        return RemoteLearner(self._learners, role, self.plan.routes[role])
 
     def end_learners(self) -> None:
         """Kill every rank: calls that wait for one raise RunError."""

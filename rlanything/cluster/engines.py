@@ -4,8 +4,8 @@ An episode stays with the replica that began it, whose prefix cache holds it. A 
 fewest requests under way. Ray restarts a replica that dies, and the replica takes the current weights from the board;
 meanwhile another replica serves its requests.
 
-Weights go through the object store. After a first transfer the receivers know names and shapes, so learners can send
-weights directly to them, too (`weights/transfer`).
+Weights go through the object store. After a first transfer the receivers know names and shapes, so that learners can
+also send weights directly to them (`weights/transfer`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 from zlib import crc32
 
@@ -22,40 +21,29 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 
 from rlanything.cluster.calls import Patience, cause, unwrapped
 from rlanything.cluster.learners import RemoteWeights
-from rlanything.cluster.replica import HEALTH, EngineReplica
-from rlanything.cluster.runtime import Runtime
-from rlanything.cluster.weights import stage
-from rlanything.config.schema import ClusterConfig, EngineConfig, ModelConfig
+from rlanything.config.schema import Config
+from rlanything.config.section import Role
 from rlanything.engines.base import Completion, EngineError, EngineStats, SamplingParams
-from rlanything.plan.placement import Slot
 from rlanything.weights.precision import torch_dtype
 from rlanything.weights.transfer import Expected, IncomingWeights, Meeting
 
 MAX_SESSIONS = 1 << 16  # sessions whose replica is remembered; the episode of an older one has long ended
-MAX_CALLS = 10_000  # concurrent calls of one replica; its engine queues them
 
 
 class ReplicatedEngine:
     """Implements `engines.base.Engine`. Copies in other processes share the replicas, but each copy routes by itself.
 
-    Every method raises EngineError if a replica is dead for good, or not back within `restart_timeout_s` seconds.
+    Every method raises EngineError if a replica is dead for good, or not back within `cluster.restart_timeout_s`.
     """
 
-    def __init__(
-        self,
-        role: str,
-        replicas: Sequence[Any],
-        board: Any,
-        config: EngineConfig,
-        on_accelerators: bool,
-        restart_timeout_s: float,
-        logs: str,
-    ) -> None:
+    def __init__(self, role: Role, config: Config, replicas: Sequence[Any], board: Any, logs: str) -> None:
+        """`board` is the run's Board, `logs` the pattern of the replicas' log files."""
+        engine = config.engine.of(role)
         self.role, self.replicas, self.board, self.logs = role, list(replicas), board, logs
-        self.restart_timeout_s = restart_timeout_s
-        self.max_model_len, self.num_worker = config.max_model_len, config.tensor_parallel_size
-        self.on_accelerators = on_accelerators
-        self.dtype = torch_dtype(config.dtype, on_accelerators)
+        self.restart_timeout_s = config.cluster.restart_timeout_s
+        self.max_model_len, self.num_worker = engine.max_model_len, engine.tensor_parallel_size
+        self.on_accelerators = engine.kind == "vllm" and config.experiment.num_device > 0
+        self.dtype = torch_dtype(engine.dtype, self.on_accelerators)
         self.version = 0
         self._expected: Expected = ()  # names and shapes of the last transfer, and so of the next one
         self._meeting: tuple[list[str], Meeting] | None = None  # the replicas' processes, and where they met
@@ -63,9 +51,7 @@ class ReplicatedEngine:
         self._replica_of: dict[str, int] = {}  # by session
         self._dead: dict[int, str] = {}  # replicas that Ray does not restart any more, and why they died
 
-    async def generate(
-        self, prompt_ids: list[int], sampling: SamplingParams, n: int = 1, images: tuple[str, ...] = ()
-    ) -> list[Completion]:
+    async def generate(self, prompt_ids: list[int], sampling: SamplingParams, n: int = 1) -> list[Completion]:
         """Ask a replica, and another one if it dies. Raises EngineError only if no replica is left."""
         patience = Patience(self.restart_timeout_s, f"every replica of the {self.role} engine")
         restarting: set[int] = set()
@@ -79,7 +65,7 @@ class ReplicatedEngine:
             i = self._route(sampling.session, restarting.union(self._dead))
             self._under_way[i] += 1
             try:
-                completions: list[Completion] = await self.replicas[i].generate.remote(prompt_ids, sampling, n, images)
+                completions: list[Completion] = await self.replicas[i].generate.remote(prompt_ids, sampling, n)
                 return completions
             except ActorUnavailableError:
                 restarting.add(i)
@@ -114,36 +100,30 @@ class ReplicatedEngine:
 
     def load_weights(self, version: int, tensors: Iterable[tuple[str, Any]]) -> None:
         """Load the weights into all replicas at the same time, directly from the learners if they can meet."""
+        assert isinstance(tensors, RemoteWeights)  # a cluster's learners give no others
+        meeting = self._meet(tensors) if self._expected and tensors.staged is None else None
         loading: list[ray.ObjectRef] = []
-        if isinstance(tensors, RemoteWeights):
-            meeting = self._meet(tensors) if self._expected and not tensors.are_staged else None
-            if meeting:
-                loading = [
-                    replica.load_weights.remote(
-                        version,
-                        IncomingWeights(meeting=meeting, first_worker=i * self.num_worker, expected=self._expected),
-                    )
-                    for i, replica in enumerate(self.replicas)
-                ]
-            staged = tensors.stage(meeting)
-            self._expected = staged.expected
-            if not staged.sent:
-                self._meeting = None
-        else:
-            staged = stage(tensors)
+        if meeting:
+            for i, replica in enumerate(self.replicas):
+                first_worker = i * self.num_worker
+                incoming = IncomingWeights(meeting=meeting, first_worker=first_worker, expected=self._expected)
+                loading.append(replica.load_weights.remote(version, incoming))
+        staged = tensors.stage(meeting)
+        self._expected = staged.expected
+        if not staged.sent:
+            self._meeting = None
         ray.get(self.board.post.remote(self.role, version, staged))
-        loading = loading or [replica.load_weights.remote(version, staged) for replica in self.replicas]
-        self._results(loading, "load_weights", version, staged)
+        self._call_all("load_weights", version, staged, under_way=loading)
         self.version = version
 
     def _meet(self, weights: RemoteWeights) -> Meeting | None:
-        """Return the place where these replicas meet the learners: a new one if a replica was restarted since."""
+        """Where replicas and learners meet, in a new place if a replica was restarted; None if one has no engine."""
         processes = self._call_all("process_id")
         if not all(processes):  # a replica died asleep, and waits for its memory
             return None
         if self._meeting is None or self._meeting[0] != processes:
-            meeting = weights.meeting(len(self.replicas) * self.num_worker, self.on_accelerators)
-            self._meeting = processes, meeting
+            num_worker = len(self.replicas) * self.num_worker
+            self._meeting = processes, weights.meeting(num_worker, self.on_accelerators)
         return self._meeting[1]
 
     def clear_caches(self) -> None:
@@ -160,13 +140,13 @@ class ReplicatedEngine:
         return held[0][1]
 
     def sleep(self) -> None:
-        ray.get(self.board.set_sleeps.remote(self.role, True))
+        ray.get(self.board.set_asleep.remote(self.role, True))
         self._call_all("sleep")
 
     def wake(self, cache: bool = True) -> None:
         """Wake the replicas. The board calls the role asleep until its engines have their caches, too."""
         if cache:
-            ray.get(self.board.set_sleeps.remote(self.role, False))
+            ray.get(self.board.set_asleep.remote(self.role, False))
         self._call_all("wake", cache)
 
     def stats(self) -> EngineStats:
@@ -177,13 +157,10 @@ class ReplicatedEngine:
     def close(self) -> None:
         """Do nothing: `Runtime.close` ends the replicas."""
 
-    def _call_all(self, method: str, *args: Any) -> list[Any]:
-        """Call a method of all replicas at the same time; return their results."""
-        return self._results([getattr(replica, method).remote(*args) for replica in self.replicas], method, *args)
-
-    def _results(self, references: list[ray.ObjectRef], method: str, *args: Any) -> list[Any]:
-        """The results of a call of each replica. A replica that restarts is called again, with `method` and `args`."""
-        return [self._result(i, reference, method, *args) for i, reference in enumerate(references)]
+    def _call_all(self, method: str, *args: Any, under_way: Sequence[ray.ObjectRef] = ()) -> list[Any]:
+        """Call a method of all replicas at once, or wait for calls `under_way`; call one that restarts again."""
+        calls = under_way or [getattr(replica, method).remote(*args) for replica in self.replicas]
+        return [self._result(i, call, method, *args) for i, call in enumerate(calls)]
 
     def _result(self, i: int, reference: ray.ObjectRef, method: str, *args: Any) -> Any:
         patience = Patience(self.restart_timeout_s, f"replica {i} of the {self.role} engine")
@@ -199,43 +176,3 @@ class ReplicatedEngine:
                 ) from error
             except RayTaskError as error:
                 raise unwrapped(error) from None
-
-
-def start_replicas(
-    runtime: Runtime,
-    slots: Sequence[Slot],
-    role: str,
-    model: ModelConfig,
-    config: EngineConfig,
-    seed: int,
-    log_path: Path,
-    board: Any,
-    cluster: ClusterConfig,
-    sleeps: bool,
-) -> ReplicatedEngine:
-    """Start one replica per slot, each with its own log, and wait until all have loaded. `sleeps`: see `start_engine`.
-
-    Raises EngineError if one cannot start.
-    """
-    replicas = [
-        runtime.start(
-            EngineReplica,
-            slot,
-            role,
-            model,
-            config.model_copy(update={"own_process": False}),  # it has one
-            seed,
-            log_path.with_stem(f"{log_path.stem}_{i}"),
-            sleeps,
-            cluster.restart_timeout_s,
-            max_restarts=cluster.num_restart,
-            max_concurrency=MAX_CALLS,
-            concurrency_groups={HEALTH: 1},
-        )
-        for i, slot in enumerate(slots)
-    ]
-    on_accelerators = config.kind == "vllm" and bool(slots[0].devices)
-    logs = str(log_path.with_stem(f"{log_path.stem}_*"))
-    engine = ReplicatedEngine(role, replicas, board, config, on_accelerators, cluster.restart_timeout_s, logs)
-    engine.stats()  # returns once all are up
-    return engine

@@ -36,25 +36,22 @@ class _Watched:
 
 
 class HealthCheck:
-    """A thread that pings replicas and kills one that does not answer, so that Ray restarts it.
-
-    `start_s` is how many seconds a restarted replica may take to load its model.
-    """
+    """A thread that pings replicas and kills one that does not answer, so that Ray restarts it."""
 
     def __init__(self, start_s: float) -> None:
+        """A restarted replica may take `start_s` seconds to load its model."""
         self._start_s = start_s
         self._watched: list[_Watched] = []
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def watch(self, replica: Any, name: str, limit_s: float) -> None:
-        """Check a replica that is up from now on; it may take `limit_s` seconds to answer."""
+        """Check a replica that is up from now on. It may take `limit_s` seconds to answer."""
         self._watched.append(_Watched(replica=replica, name=name, limit_s=limit_s))
         if not self._thread.is_alive():
             self._thread.start()
 
     def close(self) -> None:
-        """Stop the thread."""
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join()

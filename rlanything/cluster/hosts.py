@@ -13,21 +13,29 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 
 from rlanything.cluster.board import was_restarted
 from rlanything.cluster.calls import Patience, cause, unwrapped
-from rlanything.cluster.engines import ReplicatedEngine
-from rlanything.cluster.runtime import Runtime
-from rlanything.config.roles import Role
-from rlanything.config.schema import Config
+from rlanything.config.schema import ClusterConfig, Config
+from rlanything.config.section import Role
 from rlanything.domains.registry import make_domain
-from rlanything.engines.base import EngineError
+from rlanything.engines.base import Engine, EngineError
 from rlanything.engines.chat import Chat
 from rlanything.engines.chat_model import ChatModel
-from rlanything.plan.placement import Slot
 from rlanything.rollout.collect import Batch, Collector
 from rlanything.types import Group
 
 REPORT_S = 0.5  # between two progress reports of a host
 RESTARTS = "env_host_restarts"  # the fault that the board counts
 START_S = 120.0  # more time for a host's first answer: it may be starting
+
+
+class _Playing:
+    """A batch under way."""
+
+    def __init__(self, task: Any) -> None:
+        self.task, self.ended = task, 0
+
+    def on_end(self) -> None:
+        """Count one more ended episode."""
+        self.ended += 1
 
 
 class EnvHost:
@@ -38,10 +46,9 @@ class EnvHost:
         self.config, self.domain = config, make_domain(config)
         self.domain.prepare(splits)
         self.chats = {role: Chat(config.model.of(role)) for role in roles}
-        self._ended: dict[int, int] = {}
-        self._playing: dict[int, asyncio.Task[Any] | None] = {}
+        self._playing: dict[int, _Playing] = {}
 
-    async def collect(self, number: int, batch: Batch, engines: Mapping[Role, ReplicatedEngine]) -> list[Group]:
+    async def collect(self, number: int, batch: Batch, engines: Mapping[Role, Engine]) -> list[Group]:
         """Play batch `number` as `Collector.collect` does.
 
         A repeated batch number means that the caller reconnected after a broken connection, so the earlier attempt is
@@ -49,43 +56,27 @@ class EnvHost:
         is created with another's handle.
         """
         if earlier := self._playing.get(number):
-            earlier.cancel()
-        this = self._playing[number] = asyncio.current_task()
-        self._ended[number] = 0
-
-        def on_end() -> None:
-            if self._playing.get(number) is this:
-                self._ended[number] += 1
-
+            earlier.task.cancel()
+        this = self._playing[number] = _Playing(asyncio.current_task())
         models = {role: ChatModel(engine, self.chats[role]) for role, engine in engines.items()}
         collector = Collector(self.domain, models["policy"], models.get("reward"), self.config.reward)
         try:
-            return await collector.collect(batch, on_end)
+            return await collector.collect(batch, this.on_end)
         finally:
             if self._playing.get(number) is this:
-                del self._ended[number], self._playing[number]
+                del self._playing[number]
 
     async def ended(self, number: int) -> int:
         """The number of ended episodes of a batch that is under way; 0 for any other batch."""
-        return self._ended.get(number, 0)
+        return self._playing[number].ended if number in self._playing else 0
 
 
 class HostCollector:
     """Spreads batches over the hosts in turn. If a host dies, Ray restarts it and it plays its share from the start."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        slots: Sequence[Slot],
-        config: Config,
-        splits: Sequence[str],
-        engines: Mapping[Role, ReplicatedEngine],
-    ) -> None:
-        self.engines = {role: engine for role, engine in engines.items() if role in ("policy", "reward")}
-        self.config = config.cluster
-        options = {"max_restarts": self.config.num_restart, "max_concurrency": 1000}
+    def __init__(self, hosts: Sequence[Any], config: ClusterConfig, engines: Mapping[Role, Engine]) -> None:
+        self.hosts, self.config, self.engines = hosts, config, engines
         self._turn, self._numbers = 0, count()
-        self.hosts = [runtime.start(EnvHost, slot, config, splits, list(self.engines), **options) for slot in slots]
 
     async def collect(self, batch: Batch, on_end: Callable[[], None]) -> list[Group]:
         """Collect a batch as `Collector.collect` does. Hosts that get tasks also share `max_concurrent` evenly.
@@ -140,15 +131,14 @@ async def _watch(host: Any, number: int, tell: Callable[[int], None], timeout_s:
         try:
             async with asyncio.timeout(limit_s):
                 ended = await host.ended.remote(number)
+            patience.answered()
+            limit_s = timeout_s
+            tell(ended)
         except TimeoutError:
             ray.kill(host, no_restart=False)
             return
         except ActorDiedError:  # the call that waits for the share raises it
             return
         except ActorUnavailableError:  # the connection broke, or the host died and `_share` cancels this
-            await asyncio.sleep(REPORT_S)
-            continue
-        patience.answered()
-        limit_s = timeout_s
-        tell(ended)
+            pass
         await asyncio.sleep(REPORT_S)

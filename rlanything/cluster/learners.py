@@ -17,12 +17,12 @@ import torch
 import torch.distributed as dist
 
 from rlanything.cluster.calls import result
-from rlanything.cluster.runtime import Runtime
 from rlanything.cluster.weights import StagedWeights, stage
-from rlanything.config.schema import LearnerConfig, ModelConfig
+from rlanything.config.schema import Config
+from rlanything.config.section import Learner
 from rlanything.errors import RunError
-from rlanything.launch.addresses import use_interface
-from rlanything.plan.placement import Route, Slot
+from rlanything.launch.network import use_interface
+from rlanything.plan.placement import Route
 from rlanything.types import Sample
 from rlanything.weights.transfer import Meeting, Sender
 from rlanything.weights.transfer.broadcast import BroadcastMeeting
@@ -34,27 +34,26 @@ logger = logging.getLogger(__name__)
 class LearnerRank:
     """A Ray actor: one rank of all learners. All ranks must get the same calls in the same order.
 
-    Calls raise RunError if another rank is lost, or takes more than `timeout_s` seconds to take part.
+    Calls raise RunError if another rank is lost, or takes more than `cluster.rank_timeout_s` to take part.
     """
 
-    def __init__(self, rank: int, world: int, log_path: Path, shares_device: bool, timeout_s: float) -> None:
-        self.timeout_s = timeout_s
-        self.rank, self.world, self.log_path = rank, world, log_path.with_stem(f"{log_path.stem}_{rank}")
-        self.shares_device = shares_device
+    def __init__(self, rank: int, config: Config, logs: Path, shares_device: bool) -> None:
+        self.rank, self.config, self.shares_device = rank, config, shares_device
+        self.log_path = logs / f"learners_{rank}.log"
         self.learners: dict[str, Any] = {}
         self._senders: dict[str, tuple[Meeting, Sender]] = {}
 
     def free_address(self) -> tuple[str, int]:
-        """This rank's host, and a port that is free there now. Of rank 0, others can meet there."""
+        """This rank's host and a port that is free there now. The ranks meet at rank 0's."""
         with socket.socket() as probe:
             probe.bind(("", 0))
             return ray.util.get_node_ip_address(), probe.getsockname()[1]
 
-    def join(self, host: str, port: int) -> None:
-        """Join the other ranks' process group, which meets at rank 0's `host` and `port`."""
+    def join(self, world: int, host: str, port: int) -> None:
+        """Join the process group of `world` ranks at rank 0's `host` and `port`."""
         os.environ |= {
             "RANK": str(self.rank),
-            "WORLD_SIZE": str(self.world),
+            "WORLD_SIZE": str(world),
             "LOCAL_RANK": "0",  # a process sees no other accelerator than its slot's
             "MASTER_ADDR": host,
             "MASTER_PORT": str(port),
@@ -66,27 +65,24 @@ class LearnerRank:
 
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
         with self._together():
-            start_deepspeed(self.log_path, self.timeout_s)
+            start_deepspeed(self.log_path, self.config.cluster.rank_timeout_s)
 
-    def load_model(
-        self, role: str, model: ModelConfig, config: LearnerConfig, total_update: int, temperature: float, seed: int
-    ) -> None:
-        """Make this rank's part of a role's learner."""
-        from rlanything.learner.deepspeed import Learner
+    def load_model(self, role: Learner, total_update: int, temperature: float) -> None:
+        from rlanything.learner import deepspeed
 
+        model, training = self.config.model.of(role), self.config.training.of(role)
+        seed = self.config.experiment.seed
         with self._together():
-            self.learners[role] = Learner(model, config, total_update, temperature, seed, self.log_path)
+            self.learners[role] = deepspeed.Learner(model, training, total_update, temperature, seed, self.log_path)
         if self.shares_device:
             self.learners[role].offload()
 
     def call(self, role: str, method: str, *args: Any) -> Any:
-        """Call a method of a role's learner."""
         with self._on_device(role) as learner:
             return getattr(learner, method)(*args)
 
     def stage(self, role: str, dtype: torch.dtype, meeting: Meeting | None) -> StagedWeights:
-        """Gather the weights. Rank 0 puts them into the object store. If there is a meeting, ranks that have workers to
-        send to send them, too."""
+        """Gather the weights. Rank 0 puts them into the object store; at a `meeting` they are also sent directly."""
         with self._on_device(role) as learner:
             staged = stage(learner.weights(dtype), self.rank == 0, self._sender(role, meeting) if meeting else None)
         if not staged.sent:
@@ -123,10 +119,11 @@ class LearnerRank:
             yield
         except RuntimeError as error:
             if isinstance(error, dist.DistError) or "gloo" in str(error):  # gloo raises a plain RuntimeError
+                limit_s = self.config.cluster.rank_timeout_s
                 raise RunError(
                     f"learner rank {self.rank} lost another rank, or waited more than cluster.rank_timeout_s="
-                    f"{self.timeout_s:g} s for it ({error}); see the ranks' logs in the run's logs folder; the same "
-                    "command goes on from the last checkpoint"
+                    f"{limit_s:g} s for it ({error}); see the ranks' logs in the run's logs folder; the same command "
+                    "goes on from the last checkpoint"
                 ) from error
             raise
 
@@ -134,15 +131,9 @@ class LearnerRank:
 class LearnerGroup:
     """All ranks of the learners."""
 
-    def __init__(
-        self, runtime: Runtime, slots: Sequence[Slot], log_path: Path, shares_device: bool, timeout_s: float
-    ) -> None:
-        self.ranks = [
-            runtime.start(LearnerRank, slot, rank, len(slots), log_path, shares_device, timeout_s)
-            for rank, slot in enumerate(slots)
-        ]
-        self.timeout_s = timeout_s
-        self.call("join", *self.call("free_address")[0])
+    def __init__(self, ranks: Sequence[Any], timeout_s: float) -> None:
+        self.ranks, self.timeout_s = ranks, timeout_s
+        self.call("join", len(ranks), *self.call("free_address")[0])
 
     def call(self, method: str, *args: Any) -> list[Any]:
         """Call a method of every rank; return their results. Raises RunError if a rank dies or hangs."""
@@ -155,44 +146,34 @@ class LearnerGroup:
         for rank in self.ranks:
             ray.kill(rank)
 
-    def learner(self, role: str, route: Route, *args: Any) -> RemoteLearner:
-        """Make a role's learner on all ranks; `args` are those of `LearnerRank.load_model`."""
-        self.call("load_model", role, *args)
-        return RemoteLearner(self, role, route)
-
 
 class RemoteWeights:
-    """A learner's current weights. The ranks gather them when they are first asked for, and only once."""
+    """A learner's current weights. The ranks gather them once, when they are first asked for."""
 
     def __init__(self, group: LearnerGroup, role: str, dtype: torch.dtype, route: Route) -> None:
         self.group, self.role, self.dtype, self.route = group, role, dtype, route
-        self._staged: StagedWeights | None = None
+        self.staged: StagedWeights | None = None  # from then on it is too late to send them directly
 
     def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
         return iter(self.stage())
 
-    @property
-    def are_staged(self) -> bool:
-        """Whether the ranks have gathered them, so that it is too late to send them directly."""
-        return self._staged is not None
-
     def meeting(self, num_worker: int, on_accelerators: bool) -> Meeting:
-        """A new place where the ranks and `num_worker` engine workers find each other."""
+        """A new meeting of the ranks and `num_worker` engine workers."""
         if self.route.how == "ipc":
             return IpcMeeting(name=uuid4().hex, senders=self.route.senders, on_accelerators=on_accelerators)
         host, port = self.group.call("free_address")[0]
         return BroadcastMeeting(host=host, port=port, size=1 + num_worker, nccl=on_accelerators)
 
     def stage(self, meeting: Meeting | None = None) -> StagedWeights:
-        """Put the weights into the object store. If there is a meeting, send them directly to the workers, too."""
-        if self._staged is None:
-            staged, *others = self.group.call("stage", self.role, self.dtype, meeting)
-            self._staged = replace(staged, sent=staged.sent and all(other.sent for other in others))
-        return self._staged
+        """Put the weights into the object store. If there is a `meeting`, send them directly to the workers, too."""
+        if self.staged is None:
+            of_rank = self.group.call("stage", self.role, self.dtype, meeting)
+            self.staged = replace(of_rank[0], sent=all(staged.sent for staged in of_rank))
+        return self.staged
 
 
 class RemoteLearner:
-    """The methods of `learner.deepspeed.Learner` that the loop calls, on all ranks of a group."""
+    """The methods of `learner.deepspeed.Learner` that the loop calls, on all ranks."""
 
     def __init__(self, group: LearnerGroup, role: str, route: Route) -> None:
         self.group, self.role, self.route = group, role, route
@@ -200,9 +181,8 @@ class RemoteLearner:
     def update(self, samples: Sequence[Sample]) -> dict[str, float]:
         """Train on the samples. Token counts are summed over the ranks; all other metrics are equal on all of them."""
         metrics: list[dict[str, float]] = self._call("update", samples)
-        summed = {
-            name: sum(m[name] for m in metrics) for name in ("entries", "tree_tokens", "sample_tokens", "padded_tokens")
-        }
+        counts = "entries", "tree_tokens", "sample_tokens", "padded_tokens"
+        summed = {name: sum(of_rank[name] for of_rank in metrics) for name in counts}
         return metrics[0] | summed | {"packing_ratio": summed["sample_tokens"] / max(1.0, summed["tree_tokens"])}
 
     def weights(self, dtype: torch.dtype) -> RemoteWeights:
@@ -217,7 +197,6 @@ class RemoteLearner:
         return self._latest.stage().checksum
 
     def save(self, folder: Path) -> None:
-        """Save a checkpoint. Every rank's node must see the folder."""
         self._call("save", folder)
 
     def load(self, folder: Path) -> None:
@@ -225,9 +204,6 @@ class RemoteLearner:
 
     def export(self, folder: Path) -> None:
         self._call("export", folder)
-
-    def close(self) -> None:
-        """Do nothing: `Runtime.close` ends the ranks."""
 
     def _call(self, method: str, *args: Any) -> list[Any]:
         return self.group.call("call", self.role, method, *args)

@@ -30,7 +30,7 @@ class NodeFacts:
 
 
 def node_facts(paths: Sequence[str]) -> NodeFacts:
-    """Look at the machine that this runs on."""
+    """The facts of the machine that this runs on."""
     import ray  # imported here, in a process of each node: both take seconds
     import torch
 
@@ -50,17 +50,14 @@ def node_facts(paths: Sequence[str]) -> NodeFacts:
 def with_dtypes(config: Config, nodes: Sequence[NodeFacts]) -> Config:
     """Replace `dtype: auto` by one dtype for all nodes: bfloat16 if all of them multiply it, else float32.
 
-    If each node chose for itself, a learner's weights could differ in dtype from those of its engine.
+    If each node chose for itself, a learner and its engine could choose differently.
     """
-    on_cpu, on_device = (
-        "bfloat16" if all(node.bfloat16[i] for node in nodes) else "float32" for i in range(len(nodes[0].bfloat16))
-    )
+    on_cpu, on_device = ("bfloat16" if all(node.bfloat16[i] for node in nodes) else "float32" for i in (0, 1))
     has_device = config.experiment.num_device > 0
 
     def of(part: EngineConfig | LearnerConfig, on_accelerator: bool) -> Any:
-        return (
-            part.model_copy(update={"dtype": on_device if on_accelerator else on_cpu}) if part.dtype == "auto" else part
-        )
+        chosen = on_device if on_accelerator else on_cpu
+        return part.model_copy(update={"dtype": chosen if part.dtype == "auto" else part.dtype})
 
     engines = {role: of(part, has_device and part.kind == "vllm") for role, part in vars(config.engine).items()}
     learners = {role: of(part, has_device) for role, part in vars(config.training).items()}

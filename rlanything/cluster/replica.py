@@ -10,14 +10,15 @@ import os
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 import ray
 
 from rlanything.cluster.board import board, was_restarted
-from rlanything.config.schema import EngineConfig, ModelConfig
+from rlanything.config.schema import Config
+from rlanything.config.section import Role
+from rlanything.engines import check_model, start_engine
 from rlanything.engines.base import (
     Completion,
     Engine,
@@ -27,10 +28,12 @@ from rlanything.engines.base import (
     SamplingParams,
     peak_memory_gb,
 )
-from rlanything.launch.addresses import use_interface
+from rlanything.launch.network import use_interface
 from rlanything.processes.watchdog import Watchdog
 
 HEALTH = "health"  # the concurrency group of calls that have a thread of their own
+# Ray's options. The engine itself queues concurrent calls.
+REPLICA_OPTIONS: dict[str, Any] = {"max_concurrency": 10_000, "concurrency_groups": {HEALTH: 1}}
 
 
 class EngineReplica:
@@ -40,37 +43,29 @@ class EngineReplica:
     memory. Until then `generate`, `clear_caches` and `version_and_checksum` raise EngineError.
     """
 
-    def __init__(
-        self,
-        role: str,
-        model: ModelConfig,
-        config: EngineConfig,
-        seed: int,
-        log_path: Path,
-        sleeps: bool,
-        start_timeout_s: float,
-    ) -> None:
-        from rlanything.engines import make_engine
-
+    def __init__(self, role: Role, config: Config, log_path: Path, sleeps: bool) -> None:
+        """`sleeps`: see `start_engine`."""
         use_interface(ray.util.get_node_ip_address())
         self.restarted = was_restarted(f"engine/{role}_restarts")
-        self._role, self._log_path = role, log_path
-        self._make = partial(make_engine, model, config, seed, log_path, alone=True, sleeps=sleeps)
-        self._watchdog = Watchdog(config.step_timeout_s, log_path)
-        self._start_watchdog = Watchdog(start_timeout_s, log_path, "cluster.restart_timeout_s")
+        self._role, self._config, self._log_path, self._sleeps = role, config, log_path, sleeps
+        self._watchdog = Watchdog(config.engine.of(role).step_timeout_s, log_path)
         self._engine: Engine | None = None
-        if not self.restarted or not ray.get(board().sleeps.remote(role)):
+        if not self.restarted or not ray.get(board().asleep.remote(role)):
             self._start()
 
     def _start(self) -> None:
         """Make the engine.
 
-        If that fails after a restart, end the process, so that Ray tries once more: the memory of the process before
-        may not have been free yet. Ray restarts no actor whose `__init__` raises.
+        If that fails after a restart, as when the memory of the process before is not free yet, end the process, so
+        that Ray tries once more: Ray restarts no actor whose `__init__` raises.
         """
+        config, model = self._config, self._config.model.of(self._role)
+        engine = config.engine.of(self._role).model_copy(update={"own_process": False})  # this is one
         try:
-            with self._start_watchdog:
-                self._engine = self._make()
+            with Watchdog(config.cluster.restart_timeout_s, self._log_path, "cluster.restart_timeout_s"):
+                check_model(model, engine)  # on this node, and again at a restart
+                seed = config.experiment.seed
+                self._engine = start_engine(model, engine, seed, self._log_path, alone=True, sleeps=self._sleeps)
                 if self.restarted:
                     self._take_current_weights(self._engine)
         except Exception as error:
@@ -97,11 +92,9 @@ class EngineReplica:
             raise EngineError(f"the {self._role} engine was restarted while it slept; wake it first")
         return self._engine
 
-    async def generate(
-        self, prompt_ids: list[int], sampling: SamplingParams, n: int, images: tuple[str, ...]
-    ) -> list[Completion]:
+    async def generate(self, prompt_ids: list[int], sampling: SamplingParams, n: int) -> list[Completion]:
         try:
-            return await self.engine.generate(prompt_ids, sampling, n, images)
+            return await self.engine.generate(prompt_ids, sampling, n)
         except EngineDead as error:
             self._end(error)
 
@@ -125,14 +118,13 @@ class EngineReplica:
             self._start()
 
     async def version_and_checksum(self) -> tuple[int, str]:
-        """Version and checksum of the weights."""
         return self.engine.version, self._guarded(self.engine.checksum)
 
     def _guarded(self, method: Callable[..., Any], *args: Any) -> Any:
         """Call a method of the engine; raise its EngineError.
 
-        End the process if the engine is dead or hangs, or if the call raises anything else, since half of the weights
-        may be old then, or memory may be lost. torch and vLLM raise several kinds of errors.
+        End the process if the engine is dead or hangs, or if the call raises anything else (torch and vLLM raise many
+        kinds of errors): half of the weights may be old then, or memory may be lost.
         """
         try:
             with self._watchdog:
@@ -145,7 +137,7 @@ class EngineReplica:
             self._end(error)
 
     def _end(self, error: Exception) -> NoReturn:
-        """Log the error and end this process. Ray restarts it, and callers repeat their calls."""
+        """Log the error and end this process: Ray restarts it, and callers repeat their calls."""
         try:
             with open(self._log_path, "a") as log:
                 print("the engine broke; its process ends and is restarted:", file=log)

@@ -40,37 +40,30 @@ class Runtime:
             _check_here(experiment.num_device)
         self._group = _reserve(experiment.num_node, experiment.num_device, cluster.join_timeout_s)
         self._actors: list[Any] = []
-        looks = [
-            # `max_calls=1` ends the process after its look, so that it holds no memory of an accelerator.
-            ray.remote(num_cpus=0, num_gpus=experiment.num_device, max_calls=1, scheduling_strategy=self._bundle(i))(
-                node_facts
-            ).remote([str(path.absolute()) for path in paths])
-            for i in range(experiment.num_node)
-        ]
+        # `max_calls=1` ends the process after its look, so that it holds no memory of an accelerator.
+        look = ray.remote(num_cpus=0, num_gpus=experiment.num_device, max_calls=1)(node_facts)
+        absolute = [str(path.absolute()) for path in paths]
+        looks = [look.options(scheduling_strategy=self._bundle(i)).remote(absolute) for i in range(experiment.num_node)]
         self.nodes: list[NodeFacts] = result(looks, "a look at a node")
         check_nodes(self.nodes, experiment.num_device)
 
     def start(self, actor: type, slot: Slot, *args: Any, **options: Any) -> Any:
-        """Start `actor(*args)` in a process of its own at `slot` and return its handle; `options` are Ray's."""
+        """Start `actor(*args)` in a process of its own at `slot`; returns its handle. `options` are Ray's."""
         variables = {
             "CUDA_VISIBLE_DEVICES": ",".join(self.nodes[slot.node].devices[device] for device in slot.devices),
             "OMP_NUM_THREADS": str(self.num_thread),
         }
-        options |= {"scheduling_strategy": self._bundle(slot.node), "runtime_env": {"env_vars": variables}}
-        return self._started(ray.remote(num_cpus=0, **options)(actor).remote(*args))
+        where, environment = self._bundle(slot.node), {"env_vars": variables}
+        return self._start(actor, *args, scheduling_strategy=where, runtime_env=environment, **options)
 
     def start_here(self, actor: type, name: str) -> Any:
-        """Start `actor()` on this process's node and return its handle; other processes find the actor by its name.
-
-        It dies with this node, but so does the run.
-        """
+        """Start `actor()`, which others find by its name, on this process's node: it dies with it, as does the run."""
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        options: dict[str, Any] = {"num_cpus": 0, "scheduling_strategy": here, "name": name}
-        return self._started(ray.remote(**options)(actor).remote())
+        return self._start(actor, scheduling_strategy=here, name=name)
 
-    def _started(self, handle: Any) -> Any:
-        self._actors.append(handle)
-        return handle
+    def _start(self, actor: type, *args: Any, **options: Any) -> Any:
+        self._actors.append(ray.remote(num_cpus=0, **options)(actor).remote(*args))
+        return self._actors[-1]
 
     def _bundle(self, node: int) -> PlacementGroupSchedulingStrategy:
         return PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=node)
@@ -83,7 +76,7 @@ class Runtime:
 
 
 def _check_here(num_device: int) -> None:
-    """Raise RunError if this machine lacks accelerators: nobody can join a Ray that this process started."""
+    """Raise RunError if this machine lacks accelerators: no other can join a Ray that this process started."""
     if (num_found := int(ray.cluster_resources().get("GPU", 0))) < num_device:
         raise RunError(
             f"experiment.num_device={num_device}: Ray finds {num_found} accelerators on this machine; look at its "
@@ -94,7 +87,7 @@ def _check_here(num_device: int) -> None:
 def _reserve(num_node: int, num_device: int, timeout_s: float) -> PlacementGroup:
     """Reserve a CPU and `num_device` accelerators on each of `num_node` nodes, which may still have to join.
 
-    Raises RunError if that takes more than `timeout_s` seconds.
+    Raises RunError if that takes more than `timeout_s`.
     """
     bundle = {"CPU": 1.0} | ({"GPU": float(num_device)} if num_device else {})
     group = placement_group([bundle] * num_node, strategy="STRICT_SPREAD")

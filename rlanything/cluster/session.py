@@ -20,7 +20,7 @@ import psutil
 import ray
 
 from rlanything.errors import RunError
-from rlanything.launch.access import LOOPBACK, NODE_ENV, allow_loopback, fresh_token
+from rlanything.launch.network import LOOPBACK, NODE_ENV, allow_loopback, fresh_token
 from rlanything.processes.interrupts import raise_missed_interrupt
 from rlanything.processes.orphans import adopt_orphans
 
@@ -32,8 +32,8 @@ END_S = 5.0  # for killed processes to be gone
 class Session:
     """Connects to Ray at `address`, or starts Ray on this machine if `address` is "".
 
-    All processes of the session work in this one's folder, so that relative paths mean the same to all. Raises RunError
-    if no Ray head answers at `address`.
+    All processes of the session work in this one's folder, so that relative paths mean the same to all.
+    Raises RunError if no Ray head answers at `address`.
     """
 
     def __init__(self, address: str) -> None:
@@ -66,8 +66,7 @@ class Session:
     def _end_own(self) -> None:
         """Kill what is left of a Ray that this process started.
 
-        Ray's processes wait for each other while they start. If a signal to the whole group has ended some of them, the
-        others would stay.
+        If a signal to the whole group ends some of Ray's processes while they start, the others would stay.
         """
         atexit.unregister(self._end_own)
         if self._foreign is None:
@@ -81,7 +80,7 @@ class Session:
 
 
 def _ray_processes() -> set[psutil.Process]:
-    """Ray's processes below this one."""
+    """Ray's processes among this one's descendants."""
     processes = set()
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
@@ -106,9 +105,9 @@ def _own_sigterm_handler() -> Iterator[None]:
 
 
 def wait_for_head(address: str, limit_s: float = HEAD_S) -> None:
-    """Wait until a Ray head answers at `address`; Ray itself would try for many minutes without a message.
+    """Wait until a Ray head answers at `address`. Raises RunError if none does within `limit_s`.
 
-    Raises RunError if none does within `limit_s` seconds.
+    Ray itself would try for many minutes without a message.
     """
     deadline = time.monotonic() + limit_s
     while fault := _head_fault(address, limit_s):

@@ -49,11 +49,10 @@ class StagedWeights:
                     yield name, torch.from_numpy(data).view(getattr(torch, dtype)).view(shape)
 
 
-def stage(weights: Iterable[tuple[str, Tensor]], keep: bool = True, sender: Sender | None = None) -> StagedWeights:
-    """Copy the weights into the object store, and pass each one to `sender` on the way.
+def stage(weights: Iterable[tuple[str, Tensor]], keep: bool, sender: Sender | None) -> StagedWeights:
+    """Copy the weights into the object store if `keep`, and pass each one to `sender` on the way.
 
-    With `keep=False` nothing is copied: under ZeRO-3 a tensor is gathered only if all ranks take part, and ranks other
-    than 0 may be senders too.
+    Ranks other than 0 keep nothing, but all take part: ZeRO-3 gathers a tensor from all ranks, and they may be senders.
     """
     buckets, bucket, size, digest, expected = [], [], 0, None, []
     for name, tensor in weights:
@@ -77,7 +76,7 @@ def stage(weights: Iterable[tuple[str, Tensor]], keep: bool = True, sender: Send
 
 
 def _send(sender: Sender | None, *weight: Any) -> Sender | None:
-    """Send one weight, or finish if there is none. Return None once a receiver is lost: it reads the store later."""
+    """Send one weight, or finish if there is none. Returns None once a receiver is lost: it reads the store later."""
     try:
         if sender is not None:
             sender.send(*weight) if weight else sender.finish()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from rlanything.config import device_checks
-from rlanything.config.roles import ROLES, evaluation_roles, training_roles
-from rlanything.config.schema import Config
+from rlanything.config.roles import LEARNERS, ROLES, engine_roles, needs_cluster
+from rlanything.config.schema import Config, LearnerConfig
+from rlanything.config.section import Learner
 from rlanything.config.sft import SftConfig
 from rlanything.errors import ConfigError
 
@@ -17,11 +17,9 @@ def check(config: Config, learns: bool = True) -> None:
 
     Raises ConfigError with a line for every fault.
     """
-    rules = [_names(config, learns), _contexts(config), _processes(config)]
-    rules += [device_checks.one_accelerator(config, learns)]
+    rules = [_names(config, learns), _engines(config), _one_accelerator(config, learns)]
     if learns:
-        rules += [_adaptation(config), _sampling(config), _reward(config)]
-        rules += [device_checks.stages(config), device_checks.staleness(config), device_checks.sharing(config)]
+        rules += [_algorithm(config), _stages(config), _staleness(config), _sharing(config)]
     _raise(message for rule in rules for message in rule)
 
 
@@ -45,31 +43,29 @@ def _files(config: SftConfig) -> Iterator[str]:
 def _names(config: Config, learns: bool) -> Iterator[str]:
     if not config.experiment.name:
         yield "experiment.name: found nothing, expected the run's name; set it in the YAML, or pass experiment.name=..."
-    for role in training_roles(config) if learns else evaluation_roles(config):
+    for role in engine_roles(config, learns):
         if not config.model.of(role).path:
             key = f"model.{role}.path"
             yield f"{key}: found nothing, expected a folder or hub name; set it in the YAML, or pass {key}=..."
 
 
-def _contexts(config: Config) -> Iterator[str]:
+def _engines(config: Config) -> Iterator[str]:
+    if config.engine.policy.own_process:
+        yield (
+            "engine.policy.own_process=true: acting episodes would wait for one another; leave it false (it is for "
+            "a judge or a rewriter)"
+        )
     needs = {
         "policy": config.rollout.max_response_tokens,
         "reward": config.reward.max_response_tokens if config.reward.num_evaluation else 0,
         "rewriter": config.adaptation.max_response_tokens if config.adaptation.enabled else 0,
     }
     for role in ROLES:
-        context, need = config.engine.of(role).max_model_len, needs[role]
-        if need >= context:
-            yield f"engine.{role}.max_model_len: found {context}, expected more than max_response_tokens ({need})"
-
-
-def _processes(config: Config) -> Iterator[str]:
-    for role in ROLES:
-        engine = config.engine.of(role)
-        if engine.own_process and role == "policy":
+        engine, need = config.engine.of(role), needs[role]
+        if need >= engine.max_model_len:
             yield (
-                "engine.policy.own_process=true: acting episodes would wait for one another; leave it false (it is for "
-                "a judge or a rewriter)"
+                f"engine.{role}.max_model_len: found {engine.max_model_len}, expected more than max_response_tokens "
+                f"({need})"
             )
         if engine.kind == "transformers" and engine.tensor_parallel_size > 1:
             yield (
@@ -78,14 +74,40 @@ def _processes(config: Config) -> Iterator[str]:
             )
 
 
-def _adaptation(config: Config) -> Iterator[str]:
+def _one_accelerator(config: Config, learns: bool) -> Iterator[str]:
+    """A single accelerator holds all engines, and one learner after the other."""
+    if not config.experiment.num_node == config.experiment.num_device == 1:
+        return
+    engines = {role: config.engine.of(role) for role in engine_roles(config, learns)}
+    for role, engine in engines.items():
+        if engine.num_replica > 1 or engine.tensor_parallel_size > 1:
+            yield (
+                f"engine.{role}.num_replica={engine.num_replica}, tensor_parallel_size={engine.tensor_parallel_size}: "
+                "expected 1 and 1 on one accelerator; lower them, or raise experiment.num_device"
+            )
+    if learns and config.cluster.placement == "split":
+        yield (
+            "cluster.placement=split: one accelerator cannot be split between engines and learners; use colocated, or "
+            "raise experiment.num_device"
+        )
+    if learns and config.cluster.num_learner > 1:
+        yield (
+            f"cluster.num_learner={config.cluster.num_learner}: expected at most 1 on one accelerator; lower it, or "
+            "raise experiment.num_device"
+        )
+    shares = [engine.gpu_memory_utilization for engine in engines.values() if engine.kind == "vllm"]
+    if sum(shares) >= 1:
+        yield (
+            f"engine.*.gpu_memory_utilization: {' + '.join(f'{s:g}' for s in shares)} of one accelerator; expected "
+            "less than 1 together, with room for what each process needs besides (such as 0.3 each)"
+        )
+
+
+def _algorithm(config: Config) -> Iterator[str]:
+    rollout, step_weight = config.rollout, config.algorithm.step_weight
     low, high = config.adaptation.alpha_low, config.adaptation.alpha_high
     if low >= high:
         yield f"adaptation.alpha_low, alpha_high: found {low}, {high}, expected alpha_low < alpha_high"
-
-
-def _sampling(config: Config) -> Iterator[str]:
-    rollout = config.rollout
     if (rollout.top_p < 1 or rollout.top_k > 0) and not rollout.allow_biased_sampling:
         yield (
             f"rollout.top_p={rollout.top_p}, rollout.top_k={rollout.top_k}: the learner's logprobs are those of the "
@@ -97,12 +119,72 @@ def _sampling(config: Config) -> Iterator[str]:
             f"rollout.num_rollout_per_trial={rollout.num_rollout_per_trial}: fewer than rollout.min_group="
             f"{rollout.min_group}, so that every task would be dropped; raise one or lower the other"
         )
-
-
-def _reward(config: Config) -> Iterator[str]:
-    step_weight = config.algorithm.step_weight
     if config.reward.num_evaluation == 0 and step_weight != 0:
         yield (
             f"algorithm.step_weight={step_weight}: needs judgements, but reward.num_evaluation=0; "
             "set one of them otherwise (outcome only: reward.num_evaluation=0 algorithm.step_weight=0)"
         )
+
+
+def _trainings(config: Config) -> list[tuple[Learner, LearnerConfig]]:
+    roles = engine_roles(config)
+    return [(role, config.training.of(role)) for role in LEARNERS if role in roles]
+
+
+def _stages(config: Config) -> Iterator[str]:
+    """DeepSpeed supports offloading at ZeRO stages 1 to 3, and compilation at stages 0 to 2."""
+    for role, training in _trainings(config):
+        if training.offload and training.zero_stage == 0:
+            yield (
+                f"training.{role}.offload=true with zero_stage=0: DeepSpeed holds optimizer states on the host at "
+                "stages 1 to 3; raise zero_stage, or set offload=false"
+            )
+        if training.compile and training.zero_stage == 3:
+            yield (
+                f"training.{role}.compile=true with zero_stage=3: DeepSpeed gathers weights within the layers that "
+                "would be compiled; use zero_stage=2, or set compile=false"
+            )
+
+
+def _staleness(config: Config) -> Iterator[str]:
+    """Rollouts that overlap updates need processes of their own, and a correction for their older weights."""
+    if not config.rollout.max_staleness:
+        return
+    if not needs_cluster(config):
+        yield (
+            "rollout.max_staleness=1: one process cannot make tokens while it learns; expected 0, or processes of "
+            "their own for engines and learners (engine.*.num_replica, cluster.num_learner, experiment.num_device)"
+        )
+    for role, training in _trainings(config):
+        if training.old_logprobs == "learner" and training.importance_cap == 0:
+            yield (
+                f"training.{role}.importance_cap=0 with rollout.max_staleness=1: nothing would correct for the older "
+                "weights that played; expected a cap such as 2, or old_logprobs=engine"
+            )
+
+
+def _sharing(config: Config) -> Iterator[str]:
+    """Engines and learners that take turns with the same accelerators cannot work at the same time."""
+    if config.cluster.placement != "colocated" or not config.experiment.num_device:
+        return
+    if config.rollout.max_staleness:
+        yield (
+            "rollout.max_staleness=1: accelerators that engines and learners share cannot do both at once; use "
+            "cluster.placement=split"
+        )
+    if config.cluster.weight_transfer == "broadcast":
+        yield (
+            "cluster.weight_transfer=broadcast: NCCL wants an accelerator for each of its ends, and learners "
+            "share theirs with engines; use weight_transfer=auto, or cluster.placement=split"
+        )
+    for role, training in _trainings(config):
+        if training.zero_stage == 0:
+            yield (
+                f"training.{role}.zero_stage=0: cluster.placement=colocated hands accelerators over between engines "
+                "and learners, which DeepSpeed can at stages 1 to 3; raise it, or use cluster.placement=split"
+            )
+        if training.zero_stage == 3 and training.lora_rank:
+            yield (
+                f"training.{role}.lora_rank with zero_stage=3: DeepSpeed cannot hand over an accelerator that holds "
+                "frozen weights in shards; use zero_stage=2, or cluster.placement=split"
+            )

@@ -33,20 +33,13 @@ MOVED = {
 }
 MAX_SHOWN = 120  # characters of a value in a message
 KINDS: dict[Any, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
-TOLD = (
-    "literal_error",
-    "greater_than",
-    "greater_than_equal",
-    "less_than",
-    "less_than_equal",
-    "finite_number",
-    "missing",
-)
+TOLD = re.compile(r"missing|literal_error|finite_number|(greater|less)_than.*|.*_type")
+"""pydantic's types of errors that `expected` explains."""
 BOUNDS: dict[type, str] = {Gt: "above {.gt:g}", Ge: "of at least {.ge:g}", Lt: "below {.lt:g}", Le: "at most {.le:g}"}
 
 
 def expected(field: FieldInfo) -> str:
-    """What a field takes, in words."""
+    """Describe in words the values that a field takes."""
     marked = [mark.words for mark in field.metadata if isinstance(mark, Expected)]
     bounds = " and ".join(BOUNDS[type(bound)].format(bound) for bound in field.metadata if type(bound) in BOUNDS)
     bounds = re.sub(r"of at least (\S+) and at most (\S+)", r"from \1 to \2", bounds)
@@ -104,14 +97,14 @@ def shown(value: object) -> str:
 
 def _expectation(field: FieldInfo, fault: ErrorDetails) -> str:
     marked = any(isinstance(mark, Expected) for mark in field.metadata)
-    if not (marked or fault["type"] in TOLD or fault["type"].endswith("_type")):
+    if not (marked or TOLD.fullmatch(fault["type"])):
         return f": {fault['msg'].removeprefix('Value error, ')}"  # a rule that `expected` does not tell
     in_quotes = fault["type"] == "string_type" and isinstance(fault["input"], (int, float))
     return f", expected {expected(field)}{' in quotes' if in_quotes else ''}"
 
 
 def _unknown(name: str, section: type[Section], schema: type[Section], root: str) -> str:
-    """What to write in the place of an unknown key: one alike beside it, or one of the same name elsewhere."""
+    """Suggest a similar key of the same section in the place of an unknown one, or one of the same name elsewhere."""
     if "." in name:
         return "a YAML file nests its keys and has none with a dot; write a mapping for each section"
     beside = list(section.model_fields)

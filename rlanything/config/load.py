@@ -104,15 +104,6 @@ def _read_override(key: str, text: str, schema: type[Section]) -> Any:
         raise ConfigError(f"argument {f'{key}={text}'!r}: its value is no valid YAML: {error}") from error
 
 
-def _defaults(schema: type[Section]) -> dict[str, Any]:
-    """What a schema's keys are before anything sets them: `${...}` may name any of them."""
-    return {
-        name: _defaults(field.annotation) if is_section(field.annotation) else field.get_default()
-        for name, field in schema.model_fields.items()
-        if not field.is_required()
-    }
-
-
 def _keys(tree: object, above: str = "") -> Iterator[str]:
     """All dotted keys of a mapping, those of its sections too."""
     for key, value in tree.items() if isinstance(tree, Mapping) else ():
@@ -124,7 +115,8 @@ def _merged(
     schema: type[Section], layer: dict[str, Any], overrides: list[tuple[str, Any]], sources: Mapping[str, str]
 ) -> dict[str, Any]:
     try:
-        merged = OmegaConf.merge(OmegaConf.create(_defaults(schema)), OmegaConf.create(layer))
+        defaults = schema.model_construct().model_dump()  # `${...}` may name any of them
+        merged = OmegaConf.merge(defaults, layer)
         for key, value in overrides:  # a section is merged; options={...} replaces all options
             OmegaConf.update(merged, key, value, merge=is_section(kind_of(schema, key)))
         resolved: Any = OmegaConf.to_container(merged, resolve=True)

@@ -1,4 +1,5 @@
-"""Code that a configuration names: `module:attribute` of the user's own, and the options that it takes."""
+"""Code that a configuration names as `module:attribute`, and the options that it takes: a domain's (dataset.options),
+an advantage rule's (algorithm.options)."""
 
 from __future__ import annotations
 
@@ -12,25 +13,26 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
-from pydantic import Field, create_model
+from pydantic import ValidationError, create_model
 
-from rlanything.config.options import check_options
+from rlanything.config.faults import messages
+from rlanything.config.reading import is_text, kind_of
 from rlanything.config.section import Section
 from rlanything.errors import ConfigError
 
 T = TypeVar("T")
+Options = TypeVar("Options", bound=Section)
 
 
 def load_object(key: str, name: str, shipped: Iterable[str]) -> Any:
-    """What `module:attribute` names. The working directory is searched too, as `python -m` does.
+    """Import the object that `module:attribute` names. The working directory is searched too, as `python -m` does.
 
     Raises ConfigError naming `key`: the form is another, the module cannot be imported, or it has no such attribute.
     """
     module_name, colon, attribute = name.partition(":")
     if not (colon and module_name and attribute):
-        close = get_close_matches(name, list(shipped), n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        raise ConfigError(f"{key}: found {name!r}, expected one of {', '.join(shipped)}, or module:name{hint}")
+        known = ", ".join(shipped)
+        raise ConfigError(f"{key}: found {name!r}, expected one of {known}, or module:name{_hint(name, shipped)}")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -44,9 +46,7 @@ def load_object(key: str, name: str, shipped: Iterable[str]) -> Any:
     try:
         return getattr(module, attribute)
     except AttributeError as error:
-        public = [n for n in vars(module) if not n.startswith("_")]
-        close = get_close_matches(attribute, public, n=1)
-        hint = f"; did you mean {module_name}:{close[0]}?" if close else ""
+        hint = _hint(attribute, (n for n in vars(module) if not n.startswith("_")), f"{module_name}:")
         raise ConfigError(f"{key}: found {name!r}, but {module.__file__} defines no {attribute}{hint}") from error
 
 
@@ -57,14 +57,9 @@ def bind_options(key: str, function: Callable[..., Any], values: Mapping[str, An
     """
     if not callable(function):
         raise ConfigError(f"{key}: found an object of type {type(function).__name__}, expected a function to set")
-    hints: dict[str, Any] = get_type_hints(function)
-    fields: dict[str, Any] = {}
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.kind is parameter.KEYWORD_ONLY:
-            default = ... if parameter.default is parameter.empty else parameter.default
-            fields[parameter.name] = (hints.get(parameter.name, Any), default)
-    model: type[Section] = create_model(str(getattr(function, "__name__", "options")), __base__=Section, **fields)
-    return partial(function, **dict(check_options(model, values, key)))
+    parameters = inspect.signature(function).parameters.values()
+    options = [parameter for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+    return partial(function, **_checked(key, function, options, values))
 
 
 def make_options(key: str, kind: type[T], values: Mapping[str, Any]) -> T:
@@ -73,15 +68,38 @@ def make_options(key: str, kind: type[T], values: Mapping[str, Any]) -> T:
     Raises ConfigError with a line for every option that is unknown, missing, or of another type or range.
     """
     if issubclass(kind, Section):
-        return check_options(kind, values, key)
+        return _validated(key, kind, values)
     if not dataclasses.is_dataclass(kind):
         raise ConfigError(f"{key}: found {kind.__name__} as the class of options, expected a dataclass")
-    hints: dict[str, Any] = get_type_hints(kind)
-    members: dict[str, Any] = {}
-    for member in dataclasses.fields(kind):
-        default: Any = ... if member.default is dataclasses.MISSING else member.default
-        if member.default_factory is not dataclasses.MISSING:
-            default = Field(default_factory=member.default_factory)
-        members[member.name] = (hints[member.name], default)
-    model: type[Section] = create_model(kind.__name__, __base__=Section, **members)
-    return kind(**dict(check_options(model, values, key)))
+    return kind(**_checked(key, kind, inspect.signature(kind).parameters.values(), values))
+
+
+def _validated(key: str, model: type[Options], values: Mapping[str, Any]) -> Options:
+    """The options at `key` as a model of them. Raises ConfigError with a line for every fault.
+
+    YAML was read without the model, so an unquoted text such as 12 became a number; it becomes text again here.
+    """
+    given = {k: str(v) if type(v) is int and is_text(kind_of(model, k)) else v for k, v in values.items()}
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        raise ConfigError("\n".join(messages(error, model, given, {}, key))) from None
+
+
+def _checked(
+    key: str, target: Callable[..., Any], parameters: Iterable[inspect.Parameter], values: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The keyword arguments of `target` that `values` sets, checked; `target` itself has the defaults of the others."""
+    hints = get_type_hints(target)
+    fields: dict[str, Any] = {
+        parameter.name: (hints.get(parameter.name, Any), ... if parameter.default is parameter.empty else None)
+        for parameter in parameters
+    }
+    model = create_model(str(getattr(target, "__name__", "options")), __base__=Section, **fields)
+    options = _validated(key, model, values)
+    return {name: getattr(options, name) for name in options.model_fields_set}
+
+
+def _hint(name: str, known: Iterable[str], module: str = "") -> str:
+    close = get_close_matches(name, list(known), n=1)
+    return f"; did you mean {module}{close[0]}?" if close else ""

@@ -57,12 +57,12 @@ def read_yaml(text: str, kind: Any) -> Any:
 
 
 def is_text(kind: Any) -> bool:
-    """Whether a type holds text only."""
+    """Return True if a type holds text only."""
     return kind is str or (get_origin(kind) is Literal and all(isinstance(choice, str) for choice in get_args(kind)))
 
 
 def is_section(kind: Any) -> TypeGuard[type[Section]]:
-    """Whether a type is a section of keys."""
+    """Return True if a type is a section of keys."""
     return isinstance(kind, type) and issubclass(kind, Section)
 
 

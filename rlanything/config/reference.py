@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from typing import Any
-
-from pydantic.fields import FieldInfo
 
 from rlanything.config.faults import expected
 from rlanything.config.reading import is_section
@@ -18,80 +15,53 @@ WIDTH = 80  # columns of the help
 TOP = "top level"
 
 
-@dataclass(frozen=True)
-class Key:
-    """A line of the reference, all in words. A key without a default must be set."""
-
-    name: str
-    takes: str
-    default: str | None
-    meaning: str
-
-
-@dataclass
-class Part:
-    """A section, or several that have the same keys; `title` is their dotted names."""
-
-    title: str
-    meaning: str
-    keys: list[Key] = field(default_factory=list)
-
-
-def parts(schema: type[Section], options: Mapping[str, type[Section]]) -> list[Part]:
-    """All sections of a schema, and the `options` of each domain by its name."""
-    top = _part(TOP, schema)
-    found = [top] if top.keys else []
+def sections(schema: type[Section], options: Mapping[str, type[Section]]) -> dict[str, type[Section]]:
+    """All sections of a schema by their titles, with the `options` of each domain. Those with the same keys are one."""
+    found = {TOP: schema} if any(keys(schema)) else {}
     for name, info in schema.model_fields.items():
         kind = info.annotation
-        if not is_section(kind):
-            continue
-        inner = [f.annotation for f in kind.model_fields.values() if is_section(f.annotation)]
-        names = [f"{name}.{key}" for key in kind.model_fields] if inner else [name]
-        found.append(_part(", ".join(names), inner[0] if inner else kind))
+        if is_section(kind):
+            inner = [f.annotation for f in kind.model_fields.values() if is_section(f.annotation)]
+            title = ", ".join(f"{name}.{key}" for key in kind.model_fields) if inner else name
+            found[title] = inner[0] if inner else kind
         if name == "dataset":
-            found += [_part(f"dataset.options (domain={domain})", model) for domain, model in options.items()]
+            found |= {f"dataset.options (domain={domain})": model for domain, model in options.items()}
     return found
 
 
-def help_text(found: list[Part], section: str = "") -> str:
+def keys(section: type[Section]) -> Iterator[tuple[str, str, str, str]]:
+    """Name, accepted values, default and meaning of each key, in words. A default is empty if the key must be set."""
+    for name, info in section.model_fields.items():
+        if not is_section(info.annotation):
+            default = "" if info.is_required() else _plain(info.get_default())
+            yield name, expected(info), default, _one_line(info.description)
+
+
+def help_text(found: Mapping[str, type[Section]], only: str = "") -> str:
     """The reference for a terminal, of one section only if it is named. Raises ConfigError if there is no such one."""
-    names = list(dict.fromkeys(part.title.split(".")[0] for part in found if part.title != TOP))
-    if section and section not in names:
-        raise ConfigError(f"--help {section}: there is no such section, expected one of {', '.join(names)}")
+    names = list(dict.fromkeys(title.split(".")[0] for title in found if title != TOP))
+    if only and only not in names:
+        raise ConfigError(f"--help {only}: there is no such section, expected one of {', '.join(names)}")
     lines = []
-    for part in found:
-        if section in ("", part.title.split(".")[0]):
-            lines += ["", part.title, *_wrapped(part.meaning, 2)]
-            for key in part.keys:
-                default = "required" if key.default is None else f"default {key.default}"
-                lines += ["", *_wrapped(f"{key.name}: {key.takes} ({default})", 2), *_wrapped(key.meaning, 6)]
+    for title, section in found.items():
+        if only in ("", title.split(".")[0]):
+            lines += ["", title, _wrapped(_one_line(section.__doc__), 2)]
+            for name, takes, default, meaning in keys(section):
+                state = f"default {default}" if default else "required"
+                lines += ["", _wrapped(f"{name}: {takes} ({state})", 2), _wrapped(meaning, 6)]
     return "\n".join(lines)
 
 
-def markdown(found: list[Part]) -> str:
+def markdown(found: Mapping[str, type[Section]]) -> str:
     """The reference as a table for each section."""
     blocks = []
-    for part in found:
-        defaults = ["must be set" if key.default is None else f"`{key.default}`" for key in part.keys]
-        takes = [key.takes.replace("<", "&lt;") for key in part.keys]
-        cells = zip(part.keys, takes, defaults, strict=True)
-        rows = [f"| `{key.name}` | {taken} | {default} | {key.meaning} |" for key, taken, default in cells]
-        table = "\n".join(["| key | takes | default | meaning |", "| --- | --- | --- | --- |", *rows])
-        blocks.append(f"## {part.title}\n\n{part.meaning}\n\n{table}\n")
+    for title, section in found.items():
+        rows = ["| key | takes | default | meaning |", "| --- | --- | --- | --- |"]
+        for name, takes, default, meaning in keys(section):
+            state = f"`{default}`" if default else "must be set"
+            rows.append(f"| `{name}` | {takes.replace('<', '&lt;')} | {state} | {meaning} |")
+        blocks.append("\n".join([f"## {title}\n", f"{_one_line(section.__doc__)}\n", *rows, ""]))
     return "\n".join(blocks)
-
-
-def _part(title: str, schema: type[Section]) -> Part:
-    keys = [
-        Key(name, expected(info), _default(info), " ".join((info.description or "").split()))
-        for name, info in schema.model_fields.items()
-        if not is_section(info.annotation)
-    ]
-    return Part(title, " ".join((schema.__doc__ or "").split()), keys)
-
-
-def _default(info: FieldInfo) -> str | None:
-    return None if info.is_required() else _plain(info.get_default())
 
 
 def _plain(value: Any) -> str:
@@ -102,6 +72,10 @@ def _plain(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value) or '""'
 
 
-def _wrapped(text: str, indent: int) -> list[str]:
+def _one_line(text: str | None) -> str:
+    return " ".join((text or "").split())
+
+
+def _wrapped(text: str, indent: int) -> str:
     space = " " * indent
-    return textwrap.wrap(text, WIDTH, initial_indent=space, subsequent_indent=space, break_long_words=False)
+    return textwrap.fill(text, WIDTH, initial_indent=space, subsequent_indent=space, break_long_words=False)

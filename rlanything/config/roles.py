@@ -9,24 +9,17 @@ ROLES: tuple[Role, ...] = ("policy", "reward", "rewriter")
 LEARNERS: tuple[Learner, ...] = ("policy", "reward")
 
 
-def training_roles(config: Config) -> list[Role]:
-    """The roles that a training run has engines for."""
-    roles: list[Role] = ["policy"]
-    if config.reward.num_evaluation > 0:
-        roles.append("reward")
-    if config.adaptation.enabled:
-        roles.append("rewriter")
-    return roles
-
-
-def evaluation_roles(config: Config) -> list[Role]:
-    """The roles that an evaluation has engines for: the policy, and the reward model if it is to judge."""
-    judged = config.evaluation.judge and config.reward.num_evaluation > 0 and bool(config.model.reward.path)
-    return ["policy", "reward"] if judged else ["policy"]
+def engine_roles(config: Config, learns: bool = True) -> list[Role]:
+    """The roles that a training run has engines for, or an evaluation if it does not learn."""
+    judges = config.reward.num_evaluation > 0
+    if not learns:
+        judges = judges and config.evaluation.judge and bool(config.model.reward.path)
+    has_engine = {"policy": True, "reward": judges, "rewriter": learns and config.adaptation.enabled}
+    return [role for role in ROLES if has_engine[role]]
 
 
 def needs_cluster(config: Config) -> bool:
-    """Whether a run needs several processes.
+    """Return whether a run needs several processes.
 
     On an accelerator it always does: vLLM can put one engine a process to sleep, and without that the engines of one
     process could not leave their memory to its learners.

@@ -1,75 +1,350 @@
 """The whole configuration of a run. Every section has a model whose fields hold type, bounds, default and meaning.
 
 The recipe's own words are kept (experiment, model, dataset, rollout, training, num_node, total_step, num_trial, ...).
+The algorithm is the paper's, arXiv 2602.02488.
 """
 
 from __future__ import annotations
 
-from rlanything.config.algorithm import AdaptationConfig, AlgorithmConfig, RewardConfig
-from rlanything.config.models import (
-    EngineConfig,
-    EnginesConfig,
-    LearnerConfig,
-    ModelConfig,
-    ModelsConfig,
-    TrainingConfig,
-)
-from rlanything.config.run import (
-    ClusterConfig,
-    DatasetConfig,
-    EvaluationConfig,
-    ExperimentConfig,
-    RolloutConfig,
-    SandboxConfig,
-)
-from rlanything.config.section import Section
+from typing import Annotated, Any, Literal
 
-__all__ = [
-    "AdaptationConfig",
-    "AlgorithmConfig",
-    "ClusterConfig",
-    "Config",
-    "DatasetConfig",
-    "EngineConfig",
-    "EnginesConfig",
-    "EvaluationConfig",
-    "ExperimentConfig",
-    "LearnerConfig",
-    "ModelConfig",
-    "ModelsConfig",
-    "RewardConfig",
-    "RolloutConfig",
-    "SandboxConfig",
-    "TrainingConfig",
-]
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
+from rlanything.config.section import Band, Betas, ByRole, PathText, PositiveShare, Section, Share
+
+
+class ExperimentConfig(Section):
+    """The run: name, folder, machines, and when it evaluates and saves."""
+
+    name: str = ""
+    """Name of the run, which must be set. Its folder is `<output_dir>/<name>`."""
+    output_dir: PathText = "runs"
+    """Folder of all runs."""
+    seed: NonNegativeInt = 0
+    """Seed of every random draw."""
+    num_node: PositiveInt = 1
+    """Machines that take part."""
+    num_device: NonNegativeInt = 0
+    """Accelerators of each machine. 0 uses the CPU, even if there are accelerators."""
+    device_memory_gb: PositiveFloat = 80.0
+    """Memory of one accelerator, which the plan must fit into [GiB]."""
+    total_step: PositiveInt = 200
+    """Steps of the loop. The learning-rate schedule spans them."""
+    eval_every: NonNegativeInt = 10
+    """Steps between evaluations. 0 evaluates only before the first step and after the last."""
+    save_every: PositiveInt = 10
+    """Steps between checkpoints."""
+    keep_checkpoint: PositiveInt = 2
+    """Number of newest checkpoints to keep."""
+    resume: Literal["auto", "never"] = "auto"
+    """`auto` continues from the newest checkpoint of this name. `never` refuses a folder that holds a run."""
+    sinks: list[Literal["tensorboard", "wandb", "trackio"]] = []
+    """Where figures go besides metrics.jsonl."""
+    num_thread: NonNegativeInt = 0
+    """CPU threads of each process. 0 takes all cores if the run is one process, else one thread each."""
+
+
+class ModelConfig(Section):
+    """A model to load."""
+
+    path: PathText = ""
+    """Folder or hub name of a Hugging Face model with tokenizer and chat template. Empty if nothing uses this model."""
+    trust_remote_code: bool = False
+    """Execute the code that a model's repository brings."""
+
+
+class ModelsConfig(ByRole[ModelConfig]):
+    """The models of a run."""
+
+    policy: ModelConfig = ModelConfig()
+    reward: ModelConfig = ModelConfig()
+    rewriter: ModelConfig = ModelConfig()
+
+
+class EngineConfig(Section):
+    """The inference engine of a role's model."""
+
+    kind: Literal["vllm", "transformers"] = "vllm"
+    """`transformers` is the small engine, which computes on the CPU even if there are accelerators."""
+    dtype: Literal["auto", "bfloat16", "float32"] = "auto"
+    """Type of the weights. `auto` is bfloat16 if the hardware multiplies it, else float32."""
+    max_model_len: PositiveInt = 4096
+    """Longest context, prompt and response together [tokens]."""
+    max_num_seqs: PositiveInt = 128
+    """Sequences decoded together."""
+    kv_cache_gb: PositiveFloat = 1.0
+    """KV cache on a CPU [GiB]."""
+    gpu_memory_utilization: PositiveShare = 0.85
+    """Share of an accelerator's memory that vLLM may take."""
+    tensor_parallel_size: PositiveInt = 1
+    """Accelerators of one engine."""
+    num_replica: PositiveInt = 1
+    """Engines of this role, each with its own weights and KV cache."""
+    enforce_eager: bool = False
+    """Use neither CUDA graphs nor compilation. On a CPU it is always so."""
+    own_process: bool = False
+    """Run the engine of a judge or rewriter in its own process, on one CPU thread."""
+    step_timeout_s: PositiveFloat = 600.0
+    """A forward pass or weight transfer that takes longer hangs [s]. A replica is then restarted, and any other engine
+    stops the run."""
+
+
+class EnginesConfig(ByRole[EngineConfig]):
+    """The engines of a run."""
+
+    policy: EngineConfig = EngineConfig()
+    reward: EngineConfig = EngineConfig()
+    rewriter: EngineConfig = EngineConfig()
+
+
+class DatasetConfig(Section):
+    """The tasks: the domain, its data, and how much of it is used."""
+
+    domain: str = "alfworld"
+    """The domain: alfworld, coding, or a class of yours as module:Class."""
+    options: dict[str, Any] = {}
+    """Keys of the domain's own, which the domain checks."""
+    path: PathText = ""
+    """Folder of the domain's data: for ALFWorld `<split>.jsonl.xz` or `json_2.1.1/<split>/` (empty: $ALFWORLD_DATA),
+    for coding `<split>.json`."""
+    train_split: str = "train"
+    """Split that the training tasks come from."""
+    num_task: NonNegativeInt = 0
+    """Number of training tasks to use, drawn with the seed. 0 uses all."""
+    prompt: Literal["full", "compact"] = "full"
+    """`full` explains the rules, for instruct models. `compact` leaves them out, for tiny models."""
+
+
+class SandboxConfig(Section):
+    """The sandbox, in which the programs that a model writes are executed."""
+
+    allow_unisolated: bool = False
+    """Execute programs even if this machine cannot isolate them."""
+    num_runner: NonNegativeInt = 0
+    """Programs executed at once in each process that plays episodes. 0 takes two for each core."""
+    wall_factor: PositiveFloat = 5.0
+    """A program may take this many times its problem's limit of processor time, plus one second, of wall time."""
+    memory_mb: PositiveInt = 512
+    """Memory of a program [MiB]."""
+    output_mb: PositiveInt = 16
+    """Largest output of a program [MiB]."""
+    num_thread: PositiveInt = 32
+    """Threads of a program."""
+    packages: list[str] = []
+    """Packages that programs may import besides the standard library, as pip names them. They are installed once."""
+
+
+class RolloutConfig(Section):
+    """How the policy plays: tasks, episodes, sampling, and what happens to episodes that break."""
+
+    num_trial: PositiveInt = 16
+    """Tasks of a step. If there are fewer, all of them."""
+    num_rollout_per_trial: PositiveInt = 8
+    """Episodes of each task (k in the paper)."""
+    max_interaction_step: PositiveInt = 40
+    """Longest episode [turns]."""
+    max_response_tokens: PositiveInt = 512
+    """Longest response of a turn [tokens]."""
+    temperature: PositiveFloat = 1.0
+    """Sampling temperature."""
+    top_p: PositiveShare = 1.0
+    """Sample from the likeliest tokens that have this probability together. 1 samples from all."""
+    top_k: NonNegativeInt = 0
+    """Sample from this many likeliest tokens. 0 samples from all."""
+    history: Literal["append_only", "paper"] = "append_only"
+    """`append_only` keeps one growing conversation, so that an episode trains in one forward pass. `paper` renders each
+    turn's prompt anew, as the paper's code does."""
+    allow_biased_sampling: bool = False
+    """Permit `top_p < 1` or `top_k > 0` in training, although the learner's logprobs are those of all tokens."""
+    max_staleness: Annotated[int, Field(ge=0, le=1)] = 0
+    """1 plays a step's episodes during the updates of the step before, with the weights before those updates."""
+    max_concurrent: PositiveInt = 256
+    """Episodes in progress at once."""
+    env_timeout_s: PositiveFloat = 60.0
+    """Longest reset or step of an environment [s]. TextWorld's episodes take turns, and waiting counts."""
+    num_retry: NonNegativeInt = 2
+    """How often an episode that the infrastructure broke is played again."""
+    min_group: PositiveInt = 2
+    """A task with fewer valid episodes is dropped from the step."""
+    max_failure_rate: Share = 0.25
+    """Share of broken episodes above which the run stops."""
+
+
+class AlgorithmConfig(Section):
+    """The policy's algorithm: the advantage of every turn, and the tasks that train."""
+
+    advantage: str = "step_index"
+    """Advantage rule: step_index (the paper's), step_index_absorbing, separate, trajectory (GRPO), or a function of
+    yours as module:function."""
+    options: dict[str, Any] = {}
+    """Keyword arguments of the advantage rule."""
+    reward: Literal["outcome", "score"] = "outcome"
+    """Reward of an episode: `outcome` is +1 or -1, `score` is the environment's own number."""
+    outcome_weight: NonNegativeFloat = 1.0
+    """Weight of the episode's reward in the integrated feedback (w_o in the paper)."""
+    step_weight: NonNegativeFloat = 1.0
+    """Weight of the step signal in the integrated feedback (lambda in the paper)."""
+    negative_weight: NonNegativeFloat = 1.0
+    """Factor of the advantages below 0. 1 is the paper's."""
+    band: Band = [0.125, 0.875]
+    """The policy trains on tasks whose accuracy lies in this band, bounds included."""
+
+
+class RewardConfig(Section):
+    """The reward model: its evaluations, and the feedback that it trains on."""
+
+    num_evaluation: NonNegativeInt = 3
+    """Evaluations of each turn (m in the paper), or unit tests of each task. 0 uses no reward model."""
+    max_response_tokens: PositiveInt = 512
+    """Longest evaluation [tokens]."""
+    temperature: PositiveFloat = 1.0
+    """Sampling temperature."""
+    consistency: Literal["feedback", "relative", "tests"] = "feedback"
+    """What an evaluation earns. `feedback`: agreement with the integrated feedback R (the paper). `relative`: agreement
+    with R against its mean over the task. `tests`, for coding: a unit test earns the wrong programs that it tells from
+    the correct ones (the paper)."""
+    step_tests: Literal["valid_only", "all"] = "valid_only"
+    """Unit tests that count in the step signal of coding: those that every correct program passes, or all."""
+    group: Literal["step", "task"] = "step"
+    """Evaluations that share a baseline: those of one step (the paper), or of one task."""
+    unparsable_reward: float = -3.0
+    """Feedback of an evaluation without a score, before the z-score. It should be below that of any vote."""
+    band: Band = [0.2, 0.8]
+    """The reward model trains on tasks whose accuracy lies in this band, bounds included."""
+
+
+class AdaptationConfig(Section):
+    """The adaptation of tasks to the policy's ability."""
+
+    enabled: bool = True
+    """Have the rewriter propose variants of tasks."""
+    alpha_low: Share = 0.2
+    """A task whose accuracy is below gets an easier variant."""
+    alpha_high: Share = 0.8
+    """A task whose accuracy is above gets a harder variant."""
+    num_try: PositiveInt = 8
+    """Proposals sampled for each task."""
+    max_candidate: NonNegativeInt = 4
+    """Candidates that a step plays for a verdict, besides its num_trial active tasks."""
+    max_response_tokens: PositiveInt = 512
+    """Longest proposal [tokens]."""
+    temperature: PositiveFloat = 1.0
+    """Sampling temperature."""
+
+
+class LearnerConfig(Section):
+    """The training of a role's model."""
+
+    lr: PositiveFloat = 1e-6
+    """Learning rate at its highest."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """Course of the learning rate over all updates of the training."""
+    warmup_update: NonNegativeInt = 0
+    """Updates over which the learning rate rises from 0."""
+    num_update: PositiveInt = 4
+    """Minibatches (optimizer steps) that each pass over a step's samples is split into."""
+    num_epoch: PositiveInt = 1
+    """Passes over a step's samples."""
+    betas: Betas = [0.9, 0.95]
+    """Adam's decay rates of the two moments."""
+    weight_decay: NonNegativeFloat = 0.0
+    """Weight decay (AdamW)."""
+    max_grad_norm: PositiveFloat = 1.0
+    """Gradients are scaled down to this norm."""
+    clip_low: NonNegativeFloat = 0.2
+    """The surrogate objective clips probability ratios below 1 - clip_low."""
+    clip_high: NonNegativeFloat = 0.2
+    """The surrogate objective clips probability ratios above 1 + clip_high."""
+    kl_beta: NonNegativeFloat = 0.01
+    """Weight of the k3 KL divergence from the reference. 0 makes no reference pass."""
+    kl_reference: Literal["initial", "previous"] = "initial"
+    """Reference of the KL divergence: a frozen copy of the initial model, or the weights before this step's updates."""
+    entropy_bonus: float = 0.0
+    """Weight of the entropy in the objective."""
+    loss_mean: Literal["response", "token"] = "response"
+    """`response` gives every response the same weight, `token` every token."""
+    old_logprobs: Literal["learner", "engine"] = "learner"
+    """Where the logprobs before the updates come from: a pass of the learner, or the engine (no pass)."""
+    importance_cap: NonNegativeFloat = 2.0
+    """Highest importance weight of the learner's logprobs against the engine's. 0 corrects nothing."""
+    micro_batch_tokens: PositiveInt = 8192
+    """Packed tokens of one forward pass [tokens]."""
+    dtype: Literal["auto", "bfloat16", "float32"] = "auto"
+    """Type of the forward pass, chosen as the engine's. Master weights are float32."""
+    zero_stage: Annotated[int, Field(ge=0, le=3)] = 0
+    """Stage of DeepSpeed ZeRO."""
+    offload: bool = False
+    """Keep the optimizer's state in the host's memory."""
+    gradient_checkpointing: bool = False
+    """Compute activations again in the backward pass, to save memory."""
+    compile: bool = False
+    """Compile every layer with torch.compile, which saves memory traffic on GPUs. ZeRO stages 0 to 2."""
+    lora_rank: NonNegativeInt = 0
+    """Rank of the LoRA adapters that are trained in place of the weights. 0 trains the weights."""
+    lora_alpha: PositiveFloat = 32.0
+    """Adapters are scaled by lora_alpha / lora_rank."""
+
+
+class TrainingConfig(ByRole[LearnerConfig]):
+    """The learners of a run."""
+
+    policy: LearnerConfig = LearnerConfig()
+    reward: LearnerConfig = LearnerConfig()
+
+
+class EvaluationConfig(Section):
+    """How the policy is measured, during a training or by itself."""
+
+    splits: list[str] = ["eval_in_distribution", "eval_out_of_distribution"]
+    """Splits to measure on."""
+    num_task: NonNegativeInt = 128
+    """Tasks of each split. 0 takes all."""
+    num_rollout: PositiveInt = 1
+    """Episodes of each task."""
+    temperature: NonNegativeFloat = 1.0
+    """Sampling temperature. 0 takes the likeliest token."""
+    judge: bool = True
+    """Have the reward model judge these episodes, to measure it on the policy's own."""
+
+
+class ClusterConfig(Section):
+    """Processes on several devices and machines, and how they recover."""
+
+    placement: Literal["colocated", "split"] = "colocated"
+    """`colocated`: every accelerator serves, then learns. `split`: each does one of them."""
+    num_learner: NonNegativeInt = 0
+    """Learner ranks, each of which trains both models. 0 takes one for each accelerator, or one on CPUs."""
+    num_env_host: NonNegativeInt = 0
+    """Processes that hold the episodes. 0 takes one for each machine."""
+    num_restart: NonNegativeInt = 3
+    """Restarts of each engine or environment host that dies, over the whole run."""
+    weight_transfer: Literal["auto", "store", "broadcast", "ipc"] = "auto"
+    """How new weights reach the engines. `store`: shared memory, always used for LoRA and by replicas that miss a
+    direct transfer. `broadcast`: NCCL or gloo. `ipc`: from the learner rank beside an engine, by CUDA IPC or shared
+    memory. `auto`: with vLLM on accelerators ipc if learners share all of them, broadcast if they share none, and store
+    otherwise."""
+    join_timeout_s: PositiveFloat = 600.0
+    """How long the run waits for all machines to join [s]."""
+    rank_timeout_s: PositiveFloat = 1800.0
+    """How long a learner rank may take to join a collective operation [s]."""
+    restart_timeout_s: PositiveFloat = 1800.0
+    """How long an engine may take to start, and a dead engine or host to answer again [s]."""
 
 
 class Config(Section):
     """Everything that a run depends on."""
 
     experiment: ExperimentConfig = ExperimentConfig()
-    """The run."""
     model: ModelsConfig = ModelsConfig()
-    """The models, one for each role."""
     engine: EnginesConfig = EnginesConfig()
-    """The inference engines, one for each role."""
     dataset: DatasetConfig = DatasetConfig()
-    """The tasks."""
     sandbox: SandboxConfig = SandboxConfig()
-    """The sandbox for programs."""
     rollout: RolloutConfig = RolloutConfig()
-    """How the policy plays."""
     algorithm: AlgorithmConfig = AlgorithmConfig()
-    """The policy's algorithm."""
     reward: RewardConfig = RewardConfig()
-    """The reward model's evaluations and feedback."""
     adaptation: AdaptationConfig = AdaptationConfig()
-    """The adaptation of tasks."""
     training: TrainingConfig = TrainingConfig()
-    """The learners, one for each role that trains."""
     evaluation: EvaluationConfig = EvaluationConfig()
-    """How the policy is measured."""
     cluster: ClusterConfig = ClusterConfig()
-    """Several devices and machines."""
     dry_run: bool = False
     """Print the resolved configuration and the plan, and start nothing."""

@@ -1,15 +1,15 @@
-"""The base model of all sections, and the field types that several of them use."""
+"""The base model of all sections, the field types that several of them use, and the roles of models."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Generic, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 Role = Literal["policy", "reward", "rewriter"]
-"""A model of a run."""
+"""A model of a run: the policy acts, the reward model judges, and the rewriter rewrites tasks."""
 Learner = Literal["policy", "reward"]
 """A role whose model is trained."""
 
@@ -25,6 +25,18 @@ class Section(BaseModel):
     )
 
 
+S = TypeVar("S", bound=Section)
+
+
+class ByRole(Section, Generic[S]):
+    """A section that holds one section of the same shape for each role."""
+
+    def of(self, role: Role) -> S:
+        """The section of a role."""
+        section: S = getattr(self, role)
+        return section
+
+
 @dataclass(frozen=True)
 class Expected:
     """Annotates a field whose type does not say what it takes."""
@@ -33,20 +45,16 @@ class Expected:
 
 
 def _ascending(band: list[float]) -> list[float]:
-    if not (len(band) == 2 and 0 <= band[0] <= band[1] <= 1):
-        raise ValueError("not a band")
+    if band != sorted(band):
+        raise ValueError("low is above high")
     return band
-
-
-def _decays(betas: list[float]) -> list[float]:
-    if not (len(betas) == 2 and all(0 <= beta < 1 for beta in betas)):
-        raise ValueError("not two decay rates")
-    return betas
 
 
 Share = Annotated[float, Field(ge=0, le=1)]
 PositiveShare = Annotated[float, Field(gt=0, le=1)]
-Band = Annotated[list[float], AfterValidator(_ascending), Expected("[low, high] with 0 <= low <= high <= 1")]
-Betas = Annotated[list[float], AfterValidator(_decays), Expected("two numbers of at least 0 and below 1")]
+Decay = Annotated[float, Field(ge=0, lt=1)]
+Pair = Field(min_length=2, max_length=2)
+Band = Annotated[list[Share], Pair, AfterValidator(_ascending), Expected("[low, high] with 0 <= low <= high <= 1")]
+Betas = Annotated[list[Decay], Pair, Expected("two numbers of at least 0 and below 1")]
 PathText = Annotated[str, AfterValidator(os.path.expanduser)]
 """A path whose `~` is expanded when it is validated. It stays text, because a model's path may be a name on a hub."""

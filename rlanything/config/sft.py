@@ -6,8 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from rlanything.config.models import EngineConfig, LearnerConfig, ModelConfig
-from rlanything.config.run import DatasetConfig
+from rlanything.config.schema import DatasetConfig, EngineConfig, LearnerConfig, ModelConfig
 from rlanything.config.section import Expected, PathText, Role, Section, Share
 
 
@@ -26,7 +25,6 @@ class SftConfig(Section):
     """File of conversations, one `{"messages": [...]}` a line, whose assistant messages are learned. Empty learns the
     domain's demonstrations."""
     dataset: DatasetConfig = DatasetConfig()
-    """The tasks."""
     measure_split: str = "eval_in_distribution"
     """Split that the measure is taken on."""
     num_measure: PositiveInt = 64

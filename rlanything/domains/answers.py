@@ -86,12 +86,12 @@ def canonical(answer: str) -> str:
 
 
 def last_object(text: str, keys: Sequence[str]) -> dict[str, Any] | None:
-    """The last JSON object in a text that has all of `keys`, whatever stands around it."""
+    """The last JSON object in a text that has all of `keys`; None if there is none."""
     decoder, found, start = json.JSONDecoder(), None, text.find("{")
     while start >= 0:
         try:
             value, end = decoder.raw_decode(text, start)
-        except (ValueError, RecursionError):  # the latter: brackets in brackets, without an end
+        except (ValueError, RecursionError):  # RecursionError: deeply nested brackets
             end = start + 1
         else:
             if isinstance(value, dict) and all(key in value for key in keys):

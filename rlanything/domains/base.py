@@ -1,6 +1,6 @@
-"""What a domain gives to the loop. A domain knows nothing of the loop.
+"""The interface of a domain, which knows nothing of the loop.
 
-A whole domain, which any importable module may hold (`dataset.domain=sums:Sums dataset.options.top=20`):
+A whole domain, in any importable module (`dataset.domain=sums:Sums dataset.options.top=20`):
 
     class SumEnv(Env):
         def __init__(self, task):
@@ -27,7 +27,7 @@ A whole domain, which any importable module may hold (`dataset.domain=sums:Sums 
         def make_env(self, task):
             return SumEnv(task)
 
-The default judge and the default rewriter serve it as they serve any domain of texts.
+The default judge and the default rewriter serve it, as any domain of texts.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from rlanything.types import Message, Score, Task, Tool, system, user
 
 
 class SandboxFailure(RuntimeError):
-    """The sandbox broke while it executed a program: a fault of the infrastructure, which a retry may mend."""
+    """The sandbox broke while it executed a program. A retry may mend this fault of the infrastructure."""
 
 
 @dataclass(frozen=True)
@@ -61,24 +61,24 @@ class Observation:
     actions: tuple[str, ...] = ()
     """Admissible actions, if the domain can list them."""
     done: bool = False
-    """Whether the episode is over."""
+    """The episode is over."""
     success: bool = False
-    """Whether the task is solved now."""
+    """The task is solved now."""
     reward: float | None = None
     """A shaped or partial reward of the episode so far; None if there is none."""
     invalid: bool = False
-    """Whether the last action did nothing because it was malformed or not admissible."""
+    """The last action did nothing, because it was malformed or not admissible."""
     label: int | None = None
     """+1 if the last action was progress by the domain's own measure, -1 if not, None if the domain cannot tell."""
     results: tuple[str, ...] = ()
-    """Verdicts of several checks of the last action; "ok" for one that it passes."""
+    """Verdicts of checks of the last action; "ok" if it passed."""
     state: str = ""
-    """Names the state of the environment, for rules that compare turns of the same state; "" stands for the text."""
+    """Name of the environment's state, for rules that compare turns of the same state; empty takes the text."""
 
 
 @dataclass(frozen=True)
 class ParsedAction:
-    """`action` is None if the response holds none; `error` then says why."""
+    """The action in a response, or None and the reason."""
 
     action: str | None
     error: str = ""
@@ -86,13 +86,12 @@ class ParsedAction:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One turn of an episode's history, as prompts are rendered from it."""
+    """One past turn, as `Domain.retold` renders it."""
 
     response: str
-    """What the policy wrote."""
+    """The policy's text."""
     action: str | None
     observation: Observation
-    """What the environment answered."""
 
 
 class Env(ABC):
@@ -104,12 +103,12 @@ class Env(ABC):
 
     @abstractmethod
     async def step(self, action: str | None) -> Observation:
-        """Take one action. Answer None (the response held no action) like any inadmissible action."""
+        """Take one action. None (the response holds no action) is answered like any inadmissible action."""
 
     async def score(self, last: Observation) -> Score:
-        """Score the episode, however it ended; `last` is the last observation.
+        """Score the episode, however it ended, by default from the last observation.
 
-        This is asked once, unless the infrastructure broke the episode. By default it is what `last` says.
+        It is called once, but not if the infrastructure broke the episode.
         """
         return Score(success=last.success, reward=last.reward)
 
@@ -123,7 +122,7 @@ class NoOptions:
 
 
 class Domain(ABC):
-    """Everything that knows a domain. It holds no state of an episode.
+    """Everything that is specific to one kind of task. It holds no state of an episode.
 
     Only `tasks` and `make_env` are abstract. `judging`, `rewriting` and `demonstrating` are parts: replace them in
     `__init__`, after `super().__init__(config)`.
@@ -135,11 +134,11 @@ class Domain(ABC):
     """The text that opens every conversation with the policy."""
 
     judging: StepJudging | TestJudging | None
-    """How the reward model judges; None if it cannot."""
+    """How the reward model judges. None: it does not."""
     rewriting: Rewriting | None
-    """How the rewriter makes harder and easier tasks; None if it cannot."""
+    """How the rewriter makes harder and easier tasks. None: it does not."""
     demonstrating: Demonstrating | None
-    """What supervised warm starts learn from; None if there are no demonstrations."""
+    """Demonstrations for supervised warm starts. None: there are none."""
 
     def __init__(self, config: Config) -> None:
         """Raises ConfigError if `dataset.options` does not fit, TaskError if the data is missing."""
@@ -157,10 +156,7 @@ class Domain(ABC):
         """A fresh environment for one episode of the task."""
 
     def prepare(self, splits: Sequence[str]) -> None:
-        """Read the splits and start what their episodes need, so that faults are found before models are loaded.
-
-        Raises TaskError.
-        """
+        """Read the splits and start what episodes need, before models are loaded. Raises TaskError."""
         for split in splits:
             self.tasks(split)
 
@@ -185,29 +181,29 @@ class Domain(ABC):
         return "task"
 
     def identity(self, task: Task) -> str:
-        """What no two tasks of a pool may share."""
+        """A text by which two tasks of a pool must differ."""
         return json.dumps(task.payload, sort_keys=True)
 
     def check(self, task: Task) -> None:  # noqa: B027 (most domains have no check)
-        """Look at a rewritten task before it is tried. Raises RejectedTask."""
+        """Check a rewritten task before it is tried. Raises RejectedTask."""
 
     def tools(self) -> list[Tool]:
         """Schemas of tools for the chat template."""
         return []
 
     def opening(self, task: Task, first: Observation) -> list[Message]:
-        """The messages before the first turn: `system`, and what the environment said."""
+        """The messages before the first turn: `system`, and the first observation."""
         return [*([system(self.system)] if self.system else []), user(first.text, first.images)]
 
     def answer(self, observation: Observation) -> list[Message]:
-        """The messages after a turn: what the environment answered."""
+        """The messages after a turn: the observation."""
         return [user(observation.text, observation.images)]
 
     def retold(self, task: Task, first: Observation, steps: Sequence[Step]) -> list[Message]:
-        """The messages before a turn with `rollout.history: paper`: task, past steps and the present, rendered anew."""
-        *head, said = self.opening(task, first)
+        """The messages before a turn with `rollout.history: paper`, which renders all past steps anew."""
+        *head, opened = self.opening(task, first)
         past = "".join(f"\n> {s.action or '(no action)'}\n{s.observation.text}" for s in steps)
-        return [*head, user(f"{text_of(said)}{past}", steps[-1].observation.images if steps else first.images)]
+        return [*head, user(f"{text_of(opened)}{past}", steps[-1].observation.images if steps else first.images)]
 
     def parse_action(self, text: str, observation: Observation) -> ParsedAction:
         """The action in a response; by default the whole response."""

@@ -1,17 +1,18 @@
-"""The parts of a domain: how it is judged, rewritten and demonstrated. The first two serve any text domain."""
+"""The parts of a domain: judging, rewriting and demonstrating. The first two have defaults for any text domain."""
 
 from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from rlanything.domains.answers import last_object, parse_score
 from rlanything.types import Direction, Group, Message, Task, Tool, Trajectory, system, user
 
-MAX_REMARKS = 3  # remarks of each kind in a critic's summary: the commonest say enough
+MAX_REMARKS = 3  # commonest remarks of each kind that a critic repeats
 JUDGE_SYSTEM = (
     "You judge single steps of an agent that works on a task. A step is good if it brings the task nearer to its end "
     "or finds out what the agent needs to know; it is bad if it is wrong, does nothing, repeats what is known, or "
@@ -25,7 +26,7 @@ REWRITE_SYSTEM = (
 
 
 class RejectedTask(ValueError):
-    """A proposed task that fails validation. `reason` is a short word that metrics count."""
+    """A proposed task is not valid. Metrics count each `reason`, a short word."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
@@ -38,13 +39,13 @@ class Conversation:
 
     messages: list[Message]
     trained: list[bool]
-    """Whether message i, an assistant's, is learned."""
+    """True for each message, an assistant's, that the model learns to write."""
     key: str = ""
-    """Conversations of one key share their beginning, which packing merges."""
+    """Conversations with the same key share their beginning, which packing merges."""
     tools: list[Tool] = field(default_factory=list)
     """Tools that the chat template shows."""
     source: str = ""
-    """File and line that it was read from, for messages; empty if a domain made it."""
+    """File and line that it was read from; empty if a domain made it."""
 
 
 class StepJudging:
@@ -68,7 +69,7 @@ class StepJudging:
 
 
 class TestJudging(ABC):
-    """The reward model writes unit tests for a task, and each is tried on the action of every episode's turns."""
+    """The reward model writes unit tests for a task, and each is tried on the actions of every episode."""
 
     __test__ = False  # for pytest
     covers: ClassVar[Literal["task"]] = "task"
@@ -91,15 +92,18 @@ class TestJudging(ABC):
 
 
 class Rewriting:
-    """The rewriter makes harder and easier variants of tasks. By default it rewrites the texts and numbers of a task's
-    payload, and the acceptance gate decides: acc(q') > 0 is what proves a variant solvable."""
+    """The rewriter makes harder and easier variants of tasks.
+
+    By default it rewrites the texts and numbers of a task's payload. The acceptance gate then decides: acc(q') > 0
+    proves a variant solvable.
+    """
 
     def __init__(self, style: str, check: Callable[[Task], None]) -> None:
         """`style` is `dataset.prompt`; `check` raises RejectedTask for a variant that the domain cannot use."""
         self.style, self.check = style, check
 
     def messages(self, task: Task, direction: Direction, accuracy: float, critic: str) -> list[Message]:
-        """The prompt for one variant; `critic` is what `critic()` says of the task's episodes."""
+        """The prompt for one variant; `critic` is what `critic()` returns for the task's episodes."""
         asked = (
             f"Task: {json.dumps(_rewritable(task), ensure_ascii=False)}\nSolved: {accuracy:.0%}\n"
             f"Critic: {critic or 'none'}\nMake it {direction}."
@@ -113,9 +117,8 @@ class Rewriting:
         if found is None:
             raise RejectedTask("no_proposal", f"no JSON object with the keys {', '.join(old)}")
         for key, value in old.items():
-            if isinstance(found[key], bool) or not isinstance(
-                found[key], str if isinstance(value, str) else (int, float)
-            ):
+            kinds = str if isinstance(value, str) else (int, float)
+            if isinstance(found[key], bool) or not isinstance(found[key], kinds):
                 raise RejectedTask("schema", f"{key}: found {found[key]!r}, expected a value like {value!r}")
         new = {key: found[key] for key in old}
         if new == old:
@@ -125,8 +128,27 @@ class Rewriting:
         return variant
 
     def critic(self, group: Group) -> str:
-        """What the reward model said of the task's steps."""
-        return critic_summary(group)
+        """A summary for the rewriter of how the task's episodes went.
+
+        By default it holds the reward model's commonest remarks on good and on bad steps, in solved and in failed
+        episodes, each with the step's action.
+        """
+        lines = []
+        for solved in (True, False):
+            trajectories = {t.index: t for t in group.valid if t.success is solved}
+            if not trajectories:
+                continue
+            lines.append(f"{len(trajectories)} {'solved' if solved else 'failed'} episodes:")
+            for wanted, word in ((1, "good"), (-1, "bad")):
+                remarks = Counter(
+                    f"{trajectories[episode].turns[i].action or 'no action'}: {' '.join(judgement.text.split())}"
+                    for judgement in group.judgements
+                    for (episode, i), score in judgement.scores.items()
+                    if score == wanted and episode in trajectories
+                )
+                commonest = sorted(remarks, key=lambda remark: (-remarks[remark], remark))[:MAX_REMARKS]
+                lines += [f"- {word} x{remarks[remark]}: {remark}" for remark in commonest]
+        return "\n".join(lines)
 
     def open(self, task: Task) -> None:
         """Write the files of a proposed task, if the domain keeps any."""
@@ -140,43 +162,20 @@ class Demonstrating(ABC):
 
     @abstractmethod
     def conversations(self, role: str, split: str, seed: int) -> Iterator[Conversation]:
-        """An endless stream for a role (policy, reward, rewriter) on a split's tasks. Raises TaskError if there can be
-        none."""
+        """An endless stream for a role (policy, reward, rewriter) on a split's tasks.
+
+        Raises TaskError if there are none.
+        """
 
 
 def conversation(instructions: str, asked: str, style: str) -> list[Message]:
-    """A question with its instructions as the system text; with `dataset.prompt: compact` the question alone."""
+    """The question after its instructions; if `style` (`dataset.prompt`) is compact, the question alone."""
     return [user(asked)] if style == "compact" else [system(instructions), user(asked)]
 
 
 def variant_of(task: Task, payload: dict[str, Any], direction: Direction, task_id: str) -> Task:
     """A task with this payload that descends from `task`."""
     return Task(id=task_id, payload=payload, root_id=task.root_id, parent_id=task.id, direction=direction)
-
-
-def critic_summary(group: Group) -> str:
-    """What the reward model said of this task's steps: the commonest remarks on steps judged good and bad, in solved
-    and in failed episodes, with the actions that they were made of."""
-    lines = []
-    for solved in (True, False):
-        trajectories = {t.index: t for t in group.valid if t.success is solved}
-        if not trajectories:
-            continue
-        lines.append(f"{len(trajectories)} {'solved' if solved else 'failed'} episodes:")
-        for wanted, word in ((1, "good"), (-1, "bad")):
-            counts: dict[str, int] = {}
-            for judgement in group.judgements:
-                for (episode, i), score in judgement.scores.items():
-                    if score == wanted and episode in trajectories:
-                        action = trajectories[episode].turns[i].action or "no action"
-                        remark = f"{action}: {' '.join(judgement.text.split())}"
-                        counts[remark] = counts.get(remark, 0) + 1
-            lines += [f"- {word} x{counts[said]}: {said}" for said in _commonest(counts)]
-    return "\n".join(lines)
-
-
-def _commonest(counts: dict[str, int]) -> Sequence[str]:
-    return sorted(counts, key=lambda remark: (-counts[remark], remark))[:MAX_REMARKS]
 
 
 def _rewritable(task: Task) -> dict[str, str | int | float]:

@@ -1,4 +1,4 @@
-"""Which domain a configuration names: a shipped one, or `module:Class` of anybody's."""
+"""The domain that a configuration names: a shipped one, or `module:Class` of the user's own."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from typing import Any
 from rlanything.config.plugins import load_object, make_options
 from rlanything.config.schema import Config, DatasetConfig
 from rlanything.config.section import Section
+from rlanything.domains.alfworld.domain import AlfworldDomain
 from rlanything.domains.alfworld.options import AlfworldOptions
 from rlanything.domains.base import Domain
-from rlanything.domains.coding.options import CodingOptions
+from rlanything.domains.coding.domain import CodingDomain, CodingOptions
 from rlanything.errors import ConfigError
 
-SHIPPED = {
-    "alfworld": "rlanything.domains.alfworld.domain:AlfworldDomain",
-    "coding": "rlanything.domains.coding.domain:CodingDomain",
-}
+SHIPPED: dict[str, type[Domain]] = {"alfworld": AlfworldDomain, "coding": CodingDomain}
 OPTIONS: dict[str, type[Section]] = {"alfworld": AlfworldOptions, "coding": CodingOptions}
 
 
@@ -31,7 +29,7 @@ def make_domain(config: Config) -> Domain:
 
 def domain_class(name: str) -> type[Domain]:
     """The class that `dataset.domain` names. Raises ConfigError."""
-    kind = load_object("dataset.domain", SHIPPED.get(name, name), SHIPPED)
+    kind = SHIPPED.get(name) or load_object("dataset.domain", name, SHIPPED)
     if not (isinstance(kind, type) and issubclass(kind, Domain)):
         raise ConfigError(
             f"dataset.domain: found {name}, which is no subclass of rlanything.domains.base.Domain; derive it from "
@@ -43,10 +41,9 @@ def domain_class(name: str) -> type[Domain]:
 
 
 def resolve_options(dataset: DatasetConfig) -> None:
-    """Set every option of the domain that is left out, so that the run's configuration tells all of them.
+    """Set every option of the domain that is left out, so that the run's configuration shows them all.
 
     Raises ConfigError for a domain that cannot be used, and for options that do not fit it.
     """
-    kind = OPTIONS[dataset.domain] if dataset.domain in OPTIONS else domain_class(dataset.domain).Options
-    options: Any = make_options("dataset.options", kind, dataset.options)
+    options: Any = make_options("dataset.options", domain_class(dataset.domain).Options, dataset.options)
     dataset.options = options.model_dump() if isinstance(options, Section) else dataclasses.asdict(options)

@@ -1,4 +1,4 @@
-"""Engines make all tokens: `make_engine` starts the one that a configuration names."""
+"""Engines make all tokens. `check_model` checks a model without loading it, `start_engine` starts an engine on it."""
 
 from __future__ import annotations
 
@@ -7,39 +7,18 @@ from typing import TYPE_CHECKING
 
 from rlanything.config.schema import EngineConfig, ModelConfig
 from rlanything.engines.base import Engine, EngineError
-from rlanything.engines.process import Encoder, ProcessEngine
+from rlanything.engines.process import ProcessEngine
 
 if TYPE_CHECKING:
     from rlanything.engines.chat import Chat
 
-KINDS = ("vllm", "transformers")
 TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "tekken.json")  # a tokenizer has at least one of these
 
 
-def make_engine(
-    model: ModelConfig,
-    config: EngineConfig,
-    seed: int,
-    log_path: Path,
-    encoder: Encoder | None = None,
-    alone: bool = False,
-    sleeps: bool = False,
-) -> Engine:
-    """Check the model, then start an engine on it. Raises as `check_model` and `start_engine` do."""
-    check_model(model, config)
-    return start_engine(model, config, seed, log_path, encoder, alone, sleeps)
-
-
 def start_engine(
-    model: ModelConfig,
-    config: EngineConfig,
-    seed: int,
-    log_path: Path,
-    encoder: Encoder | None = None,
-    alone: bool = False,
-    sleeps: bool = False,
+    model: ModelConfig, config: EngineConfig, seed: int, log_path: Path, alone: bool = False, sleeps: bool = False
 ) -> Engine:
-    """Start an engine on `model.path`, which `check_model` has accepted.
+    """Start an engine on a model that `check_model` has accepted.
 
     vLLM's log goes to `log_path`, and so do the stacks of an engine that hangs. `alone` says that the engine is a
     replica and the only engine of this process; vLLM then computes in a further process. `sleeps` says that the engine
@@ -48,44 +27,41 @@ def start_engine(
     Raises EngineError if the engine cannot start.
     """
     if config.own_process:
-        return ProcessEngine(model, config, seed, log_path, encoder)
-    if config.kind == "vllm":  # imported here: vLLM takes seconds to import and need not be installed
-        try:
-            from rlanything.engines.vllm.asynchronous import AsyncVLLM
-            from rlanything.engines.vllm.in_process import InProcessVLLM
-        except ModuleNotFoundError as error:
-            raise EngineError(
-                f"engine.*.kind=vllm: {error}; run make setup, or set kind=transformers for the small "
-                "engine, which computes on the CPU"
-            ) from error
-        kind = AsyncVLLM if alone else InProcessVLLM
-        return kind(model.path, config, log_path, model.trust_remote_code, seed, sleeps)
-    from rlanything.engines.small.engine import TransformersEngine
+        return ProcessEngine(model, config, seed, log_path)
+    if config.kind == "transformers":
+        from rlanything.engines.small.engine import TransformersEngine
 
-    return TransformersEngine(model.path, config, log_path, trust_remote_code=model.trust_remote_code, seed=seed)
+        return TransformersEngine(model, config, seed, log_path)
+    try:  # vLLM takes seconds to import, and need not be installed
+        from rlanything.engines.vllm.asynchronous import AsyncVLLM
+        from rlanything.engines.vllm.in_process import InProcessVLLM
+    except ModuleNotFoundError as error:
+        raise EngineError(
+            f"engine.*.kind=vllm: {error}; run make setup, or set kind=transformers for the small engine, which "
+            "computes on the CPU"
+        ) from error
+    return (AsyncVLLM if alone else InProcessVLLM)(model, config, seed, log_path, sleeps)
 
 
 def check_model(model: ModelConfig, config: EngineConfig) -> Chat:
-    """The model's chat, after everything about the model that can be checked without loading its weights.
+    """Check everything about the model that can be checked without loading its weights. Returns its chat.
 
-    Raises EngineError if the engine's kind is unknown, if the model's folder lacks files, if a token has no embedding
-    or if the attention heads cannot be shared out; ChatError if the tokenizer or its chat template cannot be used.
+    Raises EngineError if the model's folder lacks files, if a token has no embedding or if the attention heads cannot
+    be shared out; ChatError if the tokenizer or its chat template cannot be used.
     """
     from transformers import AutoConfig
 
     from rlanything.engines.chat import Chat
 
-    if config.kind not in KINDS:
-        raise EngineError(f"engine.kind={config.kind!r} is unknown, expected one of {', '.join(KINDS)}")
     folder = Path(model.path)
-    if folder.is_dir() and not (folder / "config.json").is_file():
-        raise EngineError(f"model.path={model.path!r} has no config.json, expected a Hugging Face model folder")
-    looks_local = folder.is_absolute() or model.path.startswith((".", "~")) or model.path.count("/") > 1
-    if looks_local and not folder.is_dir():
-        raise EngineError(f"model.path={model.path!r} is no folder: make or download the model, or correct it")
-    if folder.is_dir() and not any(next(folder.glob(p), None) for p in TOKENIZER_FILES):
-        # transformers would make an empty tokenizer from config.json's model_type, and say nothing.
-        raise EngineError(f"model.path={model.path!r} has no tokenizer, expected tokenizer.json beside config.json")
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise EngineError(f"model.path={model.path!r} has no config.json, expected a Hugging Face model folder")
+        # Without one transformers would make an empty tokenizer from config.json's model_type, and say nothing.
+        if not any(next(folder.glob(p), None) for p in TOKENIZER_FILES):
+            raise EngineError(f"model.path={model.path!r} has no tokenizer, expected tokenizer.json beside config.json")
+    elif folder.is_absolute() or model.path.startswith((".", "~")) or model.path.count("/") > 1:  # no name of the hub
+        raise EngineError(f"model.path={model.path!r} is no folder: make or download the model, or correct the path")
     chat = Chat(model)
     try:
         text = AutoConfig.from_pretrained(model.path, trust_remote_code=model.trust_remote_code).get_text_config()
@@ -105,10 +81,10 @@ def check_model(model: ModelConfig, config: EngineConfig) -> Chat:
                 f"tensor_parallel_size={size} does not divide the {text.num_attention_heads} attention heads of "
                 f"model.path={model.path!r}; choose a divisor of both them and experiment.num_device"
             )
-        shared = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
-        if shared % size and size % shared:  # vLLM gives a worker several of them, or several workers the same one
+        kv_heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+        if kv_heads % size and size % kv_heads:  # vLLM gives a worker several of them, or several workers the same one
             raise EngineError(
-                f"tensor_parallel_size={size} neither divides the {shared} key-value heads of model.path="
+                f"tensor_parallel_size={size} neither divides the {kv_heads} key-value heads of model.path="
                 f"{model.path!r} nor is a multiple of them; choose one that does"
             )
     return chat

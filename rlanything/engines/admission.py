@@ -4,9 +4,9 @@ An episode sends many requests, and each prompt extends the last. If more episod
 evicts the keys of others, and every turn prefills its whole history again. The engine therefore serves the oldest
 sessions, as many as fit, and the others wait until one of these ends.
 
-Nobody tells the engine that a session has ended. It assumes so after a pause that is PATIENCE times as long as the mean
-pause. Pauses are counted in the engine's steps, not in seconds, so that a run is repeatable. A prefix that several
-sessions share is counted for each of them.
+Nobody tells the engine that a session has ended. It assumes so after a pause of PATIENCE times the mean pause. Pauses
+are counted in the engine's steps, not in seconds, so that a run is repeatable. A prefix that several sessions share
+counts for each of them.
 """
 
 from __future__ import annotations

@@ -9,12 +9,11 @@ import hashlib
 import resource
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
+
+import torch
 
 from rlanything.errors import ClearError
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,16 +42,14 @@ def request_seed(*parts: object) -> int:
 
 @dataclass
 class Completion:
-    """One sampled response.
-
-    `token_ids` includes the stop token if one was sampled. `logprobs[t]` is the log-probability of
-    `token_ids[t]` under softmax(logits / temperature) (temperature 1 if greedy). `stop_reason` is "stop" or
-    "length".
-    """
+    """One sampled response."""
 
     token_ids: list[int]
+    """They include the stop token if one was sampled."""
     logprobs: list[float]
+    """Of each token under softmax(logits / temperature); under temperature 1 if greedy."""
     stop_reason: str
+    """"stop" or "length"."""
 
 
 @dataclass
@@ -98,40 +95,30 @@ class Engine(Protocol):
     dtype: torch.dtype
     """Of the weights."""
 
-    async def generate(
-        self, prompt_ids: list[int], sampling: SamplingParams, n: int = 1, images: tuple[str, ...] = ()
-    ) -> list[Completion]:
-        """Sample `n` responses to one prompt; requests of concurrent callers are batched.
+    async def generate(self, prompt_ids: list[int], sampling: SamplingParams, n: int = 1) -> list[Completion]:
+        """Sample `n` responses to one prompt; requests of concurrent callers are batched. A response is cut to what
+        fits `max_model_len`.
 
-        Raises PromptTooLong if len(prompt_ids) + 1 exceeds `max_model_len` (a response is cut to what
-        fits), EngineDead if the engine is dead.
+        Raises PromptTooLong if not even one token fits, EngineDead if the engine is dead.
         """
-        ...
 
     def load_weights(self, version: int, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Replace all weights in place (HF parameter names) and drop every cache. No request may be under way."""
-        ...
 
     def clear_caches(self) -> None:
         """Forget everything but the weights, as if the engine had just started. No request may be under way."""
-        ...
 
     def checksum(self) -> str:
         """A digest of the weights as loaded, comparable with `learner.checksum()`: see `weights/checksum.py`."""
-        ...
 
     def sleep(self) -> None:
         """Release what the engine can release (KV cache) while learners work."""
-        ...
 
     def wake(self, cache: bool = True) -> None:
         """Undo `sleep` before the next request. If `cache` is false, take back only what loading weights needs."""
-        ...
 
     def stats(self) -> EngineStats:
         """Counters since the start."""
-        ...
 
     def close(self) -> None:
         """Stop the engine and everything that it started."""
-        ...

@@ -1,7 +1,7 @@
 """Conversations as token ids: whole prompts, responses, and the piece between a response and the next turn.
 
-What was sampled is what is trained: a response's ids are never decoded and encoded again. `follow_up` gives
-the ids that a template puts after an assistant turn, so that an episode is one growing sequence.
+A response's ids are trained on as they were sampled, never decoded and encoded again. `follow_up` gives the ids that a
+template puts after an assistant turn, so that an episode is one growing sequence.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rlanything.config.schema import ModelConfig
 from rlanything.engines.template import GUARD, ChatError, Template
 from rlanything.types import Message, Prompt, Tool
 
-MAX_PIECES = 1024  # encoded follow-ups kept: a room gives the same answers again and again
+MAX_PIECES = 1024  # encoded follow-ups that are kept: an environment often gives the same answer
 
 
 class Chat:
@@ -63,33 +63,28 @@ class Chat:
         self._piece = lru_cache(MAX_PIECES)(self._rendered)
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> Prompt:
-        """A conversation up to where the assistant is to speak.
-
-        If the template has no system role, the system text opens the first user message. Raises ChatError if the
-        template cannot render the messages or the tools.
-        """
+        """A conversation up to where the assistant is to speak. If the template has no system role, the system text
+        opens the first user message. Raises ChatError if the template cannot render the messages or the tools."""
         return Prompt(ids=self._rendered(self._template.render(messages, tools)))
 
     def follow_up(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> Prompt:
-        """What stands between a response, which ends with the end-of-turn token, and the next assistant turn: one or
-        several messages, and the head of that turn. Raises as `prompt` does."""
+        """The piece between the end-of-turn token of a response and the next response: messages, and the head of the
+        assistant's turn. Raises as `prompt` does."""
         return Prompt(ids=self._piece(self._template.tail(messages, tools))[1:])
 
     def assistant(self, message: Message, tools: Sequence[Tool] = ()) -> list[int]:
-        """An assistant message of a demonstration as response ids, as the template renders it.
-
-        Raises ChatError if the template cannot render tool calls, or drops the text beside them.
-        """
+        """An assistant message of a demonstration as response ids, as the template renders it. Raises ChatError if the
+        template cannot render tool calls, or drops the text beside them."""
         if message.get("tool_calls"):
             return self._response(self._template.turn(message, tools))
         return self.response_ids(self._template.text(message))
 
     def response_ids(self, text: str) -> list[int]:
-        """A text as the response that says it: its ids and the end of the turn."""
+        """A text as a response: its ids and the end of the turn."""
         return self._response(f"{self._template.lead}{text}{self._template.trail}")
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a rendered text; nothing is added, and special tokens are taken as such."""
+        """Token ids of a rendered text, special tokens included; nothing is added."""
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
         return ids
 
@@ -99,22 +94,22 @@ class Chat:
         return text
 
     def vocabulary(self) -> dict[str, int]:
-        """Tokens that a conversation can become. Special tokens that the template never writes are left out: Gemma 3's
-        text models have a token for images that lies beyond their embedding."""
+        """The tokens that can occur in a conversation. Special tokens that the template never writes are left out:
+        Gemma 3's text models have a token for images whose id lies beyond their embedding."""
         written = f"{self.tokenizer.chat_template}{self.tokenizer.bos_token}"
         ids = self.tokenizer.get_vocab().items()
         return {t: i for t, i in ids if i not in self._special or i in self.stop_ids or t in written}
 
     def _response(self, text: str) -> list[int]:
-        """Ids of what an assistant's turn holds. They are cut from a longer text, because SentencePiece tokenizers
-        encode a word that begins a text otherwise than the same word after the head of the turn."""
+        """Ids of an assistant's turn. They are cut from a longer text, because SentencePiece tokenizers encode the
+        first word of a text otherwise than the same word after the head of the turn."""
         whole = self.encode(f"{self._template.opening}{text}{self._template.end}")
         if whole[: len(self._opening)] == self._opening:
             return whole[len(self._opening) :]
         return [*self.encode(text), self.end_of_turn]  # the head's last characters merge with the text's first
 
     def _rendered(self, text: str) -> list[int]:
-        """Ids of a rendering: what stands between guards is no special token."""
+        """Ids of a rendering. A special token between guards is encoded as ordinary text."""
         ids: list[int] = []
         for i, piece in enumerate(text.split(GUARD)):
             ids += self._spelled(piece) if i % 2 else self.encode(piece)
@@ -124,5 +119,5 @@ class Chat:
         ids: list[int] = self.tokenizer.encode(token, add_special_tokens=False, split_special_tokens=True)
         if self._special.isdisjoint(ids):
             return ids
-        # A special token that also is a piece of the vocabulary, as in Unigram models.
+        # The special token is a piece of the vocabulary too, as in Unigram models: spell it letter by letter.
         return [i for letter in token for i in self.tokenizer.encode(letter, add_special_tokens=False)]

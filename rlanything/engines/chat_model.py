@@ -1,8 +1,8 @@
-"""A model that can be asked: an engine with its model's chat template. Policy, reward model and rewriter are three."""
+"""An engine with its model's chat template. Policy, reward model and rewriter are chat models."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,7 +47,7 @@ class ChatModel:
     ) -> tuple[Prompt, list[Reply]]:
         """`num` answers to a conversation, with the prompt as the model read it. Raises as `Engine.generate` does.
 
-        An engine in a process of its own makes the prompt there: encoding thousands of transcripts takes long.
+        An engine in a process of its own encodes the conversation there, since thousands of transcripts take long.
         """
         sampling = SamplingParams(
             temperature=temperature,
@@ -70,10 +70,4 @@ def start_chat_model(model: ModelConfig, config: EngineConfig, seed: int, log_pa
     """A model ready to be asked. Raises EngineError or ChatError naming what it lacks."""
     logging.disable_progress_bar()  # transformers' own, for loading and saving, many times a run
     chat = check_model(model, config)
-    return ChatModel(start_engine(model, config, seed, log_path, prompt_encoder), chat)
-
-
-def prompt_encoder(model: ModelConfig) -> Callable[[Sequence[Message]], list[int]]:
-    """From a conversation to token ids, for an engine in a process of its own."""
-    chat = Chat(model)
-    return lambda messages: chat.prompt(messages).ids
+    return ChatModel(start_engine(model, config, seed, log_path), chat)

@@ -1,8 +1,7 @@
 """An engine in a process of its own, so that judging has one core while acting has another.
 
 Requests that are made within a few turns of the event loop travel as one message, and the process finishes a message
-before it reads the next. Batches therefore depend on the order of events alone, never on timing, and a run with such an
-engine is repeatable.
+before it reads the next. Batches therefore depend only on the order of events, not on timing, and a run is repeatable.
 """
 
 from __future__ import annotations
@@ -17,54 +16,47 @@ import queue
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+from tqdm import tqdm
+
 from rlanything.config.schema import EngineConfig, ModelConfig
 from rlanything.engines.base import Completion, Engine, EngineError, EngineStats, SamplingParams, peak_memory_gb
+from rlanything.types import Message
 from rlanything.weights.precision import torch_dtype
 
 if TYPE_CHECKING:
-    import torch
+    from rlanything.engines.chat import Chat
 
-Encoder = Callable[
-    [ModelConfig], Callable[[Any], list[int]]
-]  # called in the engine's process; the function it returns makes token ids
+Asked = list[int] | tuple[Message, ...]  # token ids, or a conversation that the process encodes
+Reply = tuple[list[int], list[Completion]]  # the prompt's token ids, and the responses
 LINGER = 8  # turns of the event loop that a message waits for more requests: large batches are faster
 CLOSE_S = 5.0  # grace for the process to end once its pipe is closed; then it is killed
 
 
-@dataclass(frozen=True)
-class _Unencoded:
-    """A conversation that the engine's process is to encode."""
-
-    conversation: Any
-
-
 class ProcessEngine:
-    """Implements `engines.base.Engine` by running the engine that `config` describes in a process with one CPU thread.
+    """An `Engine` that runs the engine of `config` in a process with one CPU thread.
 
     The process loads its model while the caller goes on, and the first call waits for it. It ends with its parent.
-    `encoder`, which must be a module's function, lets the process make prompts of conversations (see `ask`).
     """
 
-    def __init__(
-        self, model: ModelConfig, config: EngineConfig, seed: int, log_path: Path, encoder: Encoder | None = None
-    ) -> None:
+    def __init__(self, model: ModelConfig, config: EngineConfig, seed: int, log_path: Path) -> None:
         self.max_model_len = config.max_model_len
         self.dtype = torch_dtype(config.dtype, on_accelerator=False)
         self.version = 0
         self._log_path = log_path
         self._error: EngineError | None = None
         self._numbers = itertools.count()
-        self._futures: dict[int, asyncio.Future[tuple[list[int], list[Completion]]]] = {}
+        self._futures: dict[int, asyncio.Future[Reply]] = {}
         self._unsent: list[tuple[Any, ...]] = []
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        arguments = (theirs, model, config.model_copy(update={"own_process": False}), seed, log_path, encoder)
+        arguments = (theirs, model, config.model_copy(update={"own_process": False}), seed, log_path)
         self._process = context.Process(target=_serve, args=arguments, daemon=True)
         self._process.start()
         atexit.register(self.close)  # runs before Python joins the process, which ends only if its pipe is closed
@@ -74,54 +66,43 @@ class ProcessEngine:
         self._outbox: queue.SimpleQueue[tuple[str, tuple[Any, ...]] | None] = queue.SimpleQueue()
         threading.Thread(target=_send_all, args=(self._pipe, self._outbox), daemon=True).start()
 
-    async def generate(
-        self, prompt_ids: list[int], sampling: SamplingParams, n: int = 1, images: tuple[str, ...] = ()
-    ) -> list[Completion]:
-        """See `Engine.generate`."""
-        return (await self._request(prompt_ids, sampling, n, images))[1]
+    async def generate(self, prompt_ids: list[int], sampling: SamplingParams, n: int = 1) -> list[Completion]:
+        return (await self._request(prompt_ids, sampling, n))[1]
 
-    async def ask(self, conversation: Any, sampling: SamplingParams, n: int = 1) -> tuple[list[int], list[Completion]]:
-        """As `generate`, with a prompt that the process makes of the conversation. Returns the prompt's ids too."""
-        return await self._request(_Unencoded(conversation), sampling, n, ())
+    async def ask(self, messages: Sequence[Message], sampling: SamplingParams, n: int = 1) -> Reply:
+        """As `generate`, with a conversation that the process encodes. Returns the prompt's ids too."""
+        return await self._request(tuple(messages), sampling, n)
 
-    async def _request(
-        self, prompt: list[int] | _Unencoded, sampling: SamplingParams, n: int, images: tuple[str, ...]
-    ) -> tuple[list[int], list[Completion]]:
+    async def _request(self, prompt: Asked, sampling: SamplingParams, n: int) -> Reply:
         self._finish_start()
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[tuple[list[int], list[Completion]]] = loop.create_future()
+        future: asyncio.Future[Reply] = loop.create_future()
         number = next(self._numbers)
         if not self._futures:
             loop.add_reader(self._pipe.fileno(), self._read, loop)
         self._futures[number] = future
         if not self._unsent:
             loop.call_soon(self._send, loop, LINGER)
-        self._unsent.append((number, prompt, sampling, n, images))
+        self._unsent.append((number, prompt, sampling, n))
         return await future
 
     def load_weights(self, version: int, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """See `Engine.load_weights`."""
         self._call("load_weights", version, [(name, tensor.float().cpu().numpy()) for name, tensor in tensors])
         self.version = version
 
     def clear_caches(self) -> None:
-        """See `Engine.clear_caches`."""
         self._call("clear_caches")
 
     def checksum(self) -> str:
-        """See `Engine.checksum`."""
         return str(self._call("checksum"))
 
     def sleep(self) -> None:
-        """See `Engine.sleep`."""
         self._call("sleep")
 
     def wake(self, cache: bool = True) -> None:
-        """See `Engine.wake`."""
         self._call("wake", cache)
 
     def stats(self) -> EngineStats:
-        """Counters since the start."""
         stats: EngineStats = self._call("stats")
         return stats
 
@@ -189,7 +170,7 @@ class ProcessEngine:
             raise error from problem
         return message
 
-    def _resolve(self, replies: list[tuple[int, tuple[list[int], list[Completion]] | Exception]]) -> None:
+    def _resolve(self, replies: list[tuple[int, Reply | Exception]]) -> None:
         for number, reply in replies:
             future = self._futures.pop(number)
             if future.done():  # its caller was cancelled
@@ -216,9 +197,7 @@ def _send_all(pipe: Connection, outbox: queue.SimpleQueue[tuple[str, tuple[Any, 
             return
 
 
-def _serve(
-    pipe: Connection, model: ModelConfig, config: EngineConfig, seed: int, log_path: Path, encoder: Encoder | None
-) -> None:
+def _serve(pipe: Connection, model: ModelConfig, config: EngineConfig, seed: int, log_path: Path) -> None:
     """The process's main function: start the engine, then answer messages one by one until the pipe is closed.
 
     Its stdout and stderr go to `log_path`. An exception of the engine is raised in the parent.
@@ -229,16 +208,14 @@ def _serve(
     with open(log_path, "a") as log:
         os.dup2(log.fileno(), sys.stdout.fileno())
         os.dup2(log.fileno(), sys.stderr.fileno())
-    import torch
-    from tqdm import tqdm
-
     from rlanything.engines import start_engine
+    from rlanything.engines.chat import Chat
 
     tqdm.set_lock(threading.RLock())  # its default lock is a named semaphore, which a kill leaves in /dev/shm
     torch.set_num_threads(1)
     try:
         engine = start_engine(model, config, seed, log_path)  # the parent has checked the model
-        encode = encoder(model) if encoder else None
+        chat = Chat(model)
     except Exception as error:
         pipe.send(("returned", error))
         return
@@ -247,24 +224,18 @@ def _serve(
         while True:
             method, args = pipe.recv()
             if method == "generate":
-                pipe.send(("generated", runner.run(_generate(engine, encode, *args))))
+                pipe.send(("generated", runner.run(_generate(engine, chat, *args))))
             else:
                 pipe.send(("returned", _answer(engine, method, args)))
 
 
 async def _generate(
-    engine: Engine, encode: Callable[[Any], list[int]] | None, requests: list[tuple[Any, ...]]
-) -> list[tuple[int, tuple[list[int], list[Completion]] | Exception]]:
-    async def one(
-        number: int, prompt: list[int] | _Unencoded, *request: Any
-    ) -> tuple[int, tuple[list[int], list[Completion]] | Exception]:
+    engine: Engine, chat: Chat, requests: list[tuple[int, Asked, SamplingParams, int]]
+) -> list[tuple[int, Reply | Exception]]:
+    async def one(number: int, prompt: Asked, sampling: SamplingParams, n: int) -> tuple[int, Reply | Exception]:
         try:
-            if isinstance(prompt, list):
-                return number, ([], await engine.generate(prompt, *request))
-            if encode is None:
-                raise EngineError("the engine was started without an encoder: it takes token ids alone")
-            ids = encode(prompt.conversation)
-            return number, (ids, await engine.generate(ids, *request))
+            ids = prompt if isinstance(prompt, list) else chat.prompt(prompt).ids
+            return number, (ids, await engine.generate(ids, sampling, n))
         except Exception as error:
             return number, error
 
@@ -272,8 +243,6 @@ async def _generate(
 
 
 def _answer(engine: Engine, method: str, args: tuple[Any, ...]) -> Any:
-    import torch
-
     try:
         if method == "load_weights":
             version, arrays = args

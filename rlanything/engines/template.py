@@ -1,7 +1,7 @@
 """A model's chat template as text: what it renders, and where an assistant's turn begins and ends in it.
 
-A template is a Jinja program that comes with the model, and each family has its own rules. Everything here is learned
-by rendering short conversations that contain a mark, and never by reading the program.
+A template is a Jinja program that comes with the model, and each family has its own rules. This module learns them by
+rendering short conversations that contain a mark; it never reads the program.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from rlanything.types import Message, Tool, assistant, system, tool, user
 
 ROLES = ("system", "user", "assistant", "tool")
 
-# A template trims, splits or quotes texts, but it keeps a word whole. An environment cannot guess these words, so that
-# no observation can contain them.
+# A template trims, splits or quotes texts, but it keeps a word whole. An environment cannot guess these words, so no
+# observation can contain them.
 _NONCE = secrets.token_hex(8)
 _ANSWER = f"answer{_NONCE}"  # stands for the text of an assistant message
 _MARK = f"mark{_NONCE}"  # stands for anything else that the rendering must show
@@ -43,7 +43,7 @@ _TOOLS = [{"type": "function", "function": {"name": _MARK, "description": ".", "
 _CALLED = [_OPENING, assistant("", [_call("f")])]
 _TRAINED = "use a model that was trained with tools, or write them as text into system and user messages"
 
-# What not every template renders: a conversation that shows it, the tools of that conversation, and the remedy.
+# What some templates do not render: a conversation that would show it, the tools of that conversation, and the remedy.
 _NEEDS: dict[str, tuple[list[Message], list[Tool], str]] = {
     "tools": ([_OPENING], _TOOLS, _TRAINED),
     "tool calls": ([_OPENING, assistant("", [_call(_MARK)])], [], _TRAINED),
@@ -61,7 +61,7 @@ class Template:
 
     `opening` is a rendered user message with the head of the assistant's turn after it. In a rendering, `lead` stands
     between such a head and the assistant's text (Mistral: a space), `trail` between the text and the end of the turn
-    (Llama 2: a space). `end` is the special token that ends the turn. `takes_system`: the template has a system role.
+    (Llama 2: a space). `end` is the special token that ends the turn.
 
     Raises ChatError if an assistant's turn does not end with one special token.
     """
@@ -73,14 +73,14 @@ class Template:
         self._spelled = re.compile("|".join(map(re.escape, ordered))) if ordered else None
         self._lacks: dict[str, str] = {}
         # Mistral's older templates move the system text into the last user message: prompts would not grow.
-        whole = self._shown([system(_MARK), _OPENING, assistant(_ANSWER), _OPENING])
-        self.takes_system = 0 <= whole.find(_MARK) < whole.find(_ANSWER)
+        text, _ = self._tried([system(_MARK), _OPENING, assistant(_ANSWER), _OPENING], [])
+        self._takes_system = 0 <= text.find(_MARK) < text.find(_ANSWER)
         self.opening = self.render([_OPENING])
         before, _, after = self.render([_OPENING, assistant(_ANSWER), _OPENING]).partition(_ANSWER)
         last = self.render([_OPENING, assistant(_ANSWER)], generate=False).partition(_ANSWER)[2]
         rest = after.lstrip()
         self.end = next((token for token in ordered if rest.startswith(token)), "")
-        # A token that is there only if a user message follows opens that message, as in GLM's templates.
+        # A token that stands there only if a user message follows opens that message, as in GLM's templates.
         if not (self.end and last.lstrip().startswith(self.end)):
             raise ChatError(
                 f"model {name}: its chat template puts {after[:20]!r} after an assistant's text if a user message "
@@ -94,7 +94,7 @@ class Template:
         """The text of a conversation; with `generate` up to where the assistant is to speak.
 
         GUARD stands around every special token that a message other than the assistant's spells out. Raises ChatError
-        if the template lacks a role that is asked for, or with the template's own complaint.
+        if the template lacks a role or tools, or with the template's own complaint.
         """
         self._check(messages, tools)
         try:
@@ -120,8 +120,8 @@ class Template:
     def turn(self, message: Message, tools: Sequence[Tool]) -> str:
         """The text between head and end of the turn of an assistant message with tool calls. Raises as `render` does.
 
-        Results of the calls follow it: as the last message, Qwen3's template gives it an empty `<think>` block, which
-        the growing conversation has not.
+        It is rendered with results of the calls behind it: Qwen3's template puts an empty `<think>` block into a last
+        message, and a growing conversation has none.
         """
         head = self.render([_OPENING], tools)
         calls = message["tool_calls"]
@@ -135,12 +135,12 @@ class Template:
             )
         return text[len(head) :]
 
-    def _shown(self, messages: Sequence[Message]) -> str:
-        """The rendering of a conversation, empty if the template refuses it."""
+    def _tried(self, messages: Sequence[Message], tools: Sequence[Tool]) -> tuple[str, str]:
+        """The rendering of a conversation, or the template's complaint."""
         try:
-            return self._apply(messages, (), generate=True)
-        except _FAULTS:
-            return ""
+            return self._apply(messages, tools, generate=True), ""
+        except _FAULTS as error:
+            return "", str(error)
 
     def _apply(self, messages: Sequence[Message], tools: Sequence[Tool], generate: bool) -> str:
         text: str = self._tokenizer.apply_chat_template(
@@ -159,22 +159,17 @@ class Template:
             if message.get("tool_calls"):
                 needs |= {"tool calls", "text beside tool calls"} if self.text(message) else {"tool calls"}
         for need in sorted(needs):
+            example, example_tools, remedy = _NEEDS[need]
             if need not in self._lacks:
-                self._lacks[need] = self._probe(*_NEEDS[need][:2])
+                text, complaint = self._tried(example, example_tools)
+                self._lacks[need] = "" if _MARK in text else complaint or "it leaves them out"
             if why := self._lacks[need]:
-                raise ChatError(f"model {self._name}: its chat template renders no {need} ({why}); {_NEEDS[need][2]}")
-
-    def _probe(self, messages: Sequence[Message], tools: Sequence[Tool]) -> str:
-        """Why the rendering of these does not show the mark; empty if it does."""
-        try:
-            return "" if _MARK in self._apply(messages, tools, generate=True) else "it leaves them out"
-        except _FAULTS as error:
-            return str(error)
+                raise ChatError(f"model {self._name}: its chat template renders no {need} ({why}); {remedy}")
 
     def _prepared(self, messages: Sequence[Message]) -> list[Message]:
-        """Messages as the template takes them: of text alone, guarded, the system text in a role that there is."""
+        """Messages as the template takes them: text only, guarded, and no system role if the template has none."""
         prepared = [self._guarded({**m, "content": self.text(m)}) for m in messages]
-        if self.takes_system:
+        if self._takes_system:
             return prepared
         if prepared and prepared[0]["role"] == "system":
             first, *prepared = prepared
@@ -192,8 +187,7 @@ class Template:
         return prepared
 
     def text(self, message: Message) -> str:
-        """The text of a message. A vision model's processor would take the parts as they are instead, and fill
-        `Prompt.images`."""
+        """The text of a message. Raises ChatError if it has other parts."""
         content = message.get("content") or ""
         if isinstance(content, str):
             return content

@@ -1,4 +1,4 @@
-"""Measure one policy on benchmark splits: what `alfworld_eval.py` calls. A run that was cut off goes on."""
+"""Measure one policy on benchmark splits (`rlanything eval`). A run that was cut off goes on."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from rlanything.runs.progress import Bar, Progress
 from rlanything.runs.store import read_groups, write_groups
 from rlanything.types import Group, Task
 
-# Of the episodes that are under way: a part is saved when all of its own have ended, and the next one begins.
+# Episodes are played in parts. A part is saved when all its episodes have ended, and then the next one begins.
 PARTS_AT_ONCE = 8
-PART_EPISODES = 16  # or more: of fewer, one that broke would be too many (rollout.max_failure_rate)
+PART_EPISODES = 16  # at least: in a smaller part, one broken episode would exceed rollout.max_failure_rate
 
 
 def benchmark(config: Config) -> None:
-    """Evaluate `model.policy` on `evaluation.splits`; a table, metrics.jsonl, and one parquet of episodes a split.
+    """Evaluate `model.policy` on `evaluation.splits`: a table, metrics.jsonl, and one parquet of episodes a split.
 
-    With `evaluation.judge` and a reward model's path, that model judges the episodes. With `dry_run=true` nothing runs;
-    ConfigError if the models cannot fit.
+    With `evaluation.judge` and a reward model's path, that model judges the episodes. With `dry_run=true` nothing runs.
+    Raises ConfigError if the models cannot fit, RunError if the folder holds a training run.
     """
     progress = Progress()
     if not config.evaluation.splits:
         raise ConfigError("evaluation.splits is empty: there is nothing to measure; name splits of the data set")
-    resolve_options(config.dataset)  # a call that goes on compares them, however it was begun
+    resolve_options(config.dataset)  # a call that goes on compares all options
     plan = make_plan(config, learns=False)
     if config.dry_run:
         _print_plan(plan, progress)
@@ -48,8 +48,7 @@ def benchmark(config: Config) -> None:
         raise RunError(
             f"{folder.path}: holds a training run, whose metrics would be lost; choose another experiment.name"
         )
-    with closing(folder):
-        folder.open(config)
+    with folder.open():
         _run(plan, folder, progress)
 
 
@@ -70,9 +69,9 @@ def _print_plan(plan: Plan, progress: Progress) -> None:
 
 def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:
     config = plan.config
-    drop_after(folder.metrics, -1)  # of a call that had finished: its episodes are read, its figures computed anew
+    drop_after(folder.metrics, -1)  # of an earlier call: its episodes are read, and its figures computed anew
     rows: list[dict[str, str]] = []
-    with closing(Metrics(folder.metrics, config)) as metrics, closing(Run(plan, folder)) as run:
+    with closing(Metrics(folder)) as metrics, closing(Run(plan, folder)) as run:
         for split in config.evaluation.splits:
             groups = evaluate_split(split, run, folder, progress)
             write_groups(folder.evaluation(0, split), groups, run.domain.describe, run.domain.kind)
@@ -112,7 +111,7 @@ def evaluate_split(split: str, run: Run, folder: RunFolder, progress: Progress) 
 
 
 def read_parts(run: Path, split: str, tasks: Sequence[Task]) -> dict[str, Group]:
-    """The groups of an unfinished call by their task's id. Raises RunError if one is of another task."""
+    """The groups of an unfinished call by their task's id. Raises RunError if the split lacks such a task."""
     by_id, groups = {task.id: task for task in tasks}, dict[str, Group]()
     for path in sorted(part_path(run, split, 0).parent.glob(f"{split}_*.parquet")):
         for group in read_groups(path, by_id):
@@ -126,7 +125,7 @@ def read_parts(run: Path, split: str, tasks: Sequence[Task]) -> dict[str, Group]
 
 
 def part_path(run: Path, split: str, start: int) -> Path:
-    """Where the episodes of some tasks, `start` the first one's number, wait until the split is complete."""
+    """The file of a part until its split is complete; `start` is the number of its first task."""
     return run / "evaluations" / "parts" / f"{split}_{start:06d}.parquet"
 
 
@@ -144,8 +143,10 @@ def table_rows(split: str, figures: dict[str, float]) -> list[dict[str, str]]:
     }
     row |= {k.replace("_", " "): f"{v:.1%}" for k, v in figures.items() if k.startswith(("pass@", "best_of_"))}
     for name, key in (("tests right", "test_accuracy"), ("telling", "test_detect_rate")):
-        row |= {name: f"{figures[key]:.1%}"} if key in figures else {}
-    row |= {"turns": f"{figures['mean_turns']:.1f}", "invalid": f"{figures['invalid_action_rate']:.1%}"}
-    row |= {"tokens": f"{figures['response_tokens']:.0f}"}
+        if key in figures:
+            row[name] = f"{figures[key]:.1%}"
+    row["turns"] = f"{figures['mean_turns']:.1f}"
+    row["invalid"] = f"{figures['invalid_action_rate']:.1%}"
+    row["tokens"] = f"{figures['response_tokens']:.0f}"
     kinds = [(k.partition("/")[2], v) for k, v in figures.items() if k.startswith("success_rate/")]
     return [row, *({"split": f"  {kind}", "success": f"{rate:.1%}"} for kind, rate in kinds)]

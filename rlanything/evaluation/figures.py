@@ -1,4 +1,4 @@
-"""What an evaluation comes to: success with its interval, pass@k, best of k. Pure."""
+"""The figures of an evaluation: success with its interval, pass@k, best of k. Pure."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def success_interval(groups: Sequence[Group]) -> tuple[float, float]:
 
     Episodes of one task resemble one another, so tasks are the independent observations. If every task was played once
     it is Wilson's interval. Otherwise tasks are resampled with all their episodes (percentile bootstrap, Efron 1979;
-    clusters as in Miller 2024, arXiv 2411.00640). If all tasks have the same rate, nothing is learned of the spread
-    between tasks, and the interval is Wilson's of as many single episodes as there are tasks.
+    clusters as in Miller 2024, arXiv 2411.00640). If all tasks have the same rate, nothing is known of the spread
+    between tasks, and the interval is Wilson's for as many single episodes as there are tasks.
     """
     solved = np.array([sum(t.success for t in g.valid) for g in groups if g.valid], dtype=np.float64)
     played = np.array([len(g.valid) for g in groups if g.valid], dtype=np.float64)

@@ -27,9 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from rlanything.errors import ClearError
-from rlanything.launch.access import ASK_LOOPBACK, LOOPBACK, NODE_ENV, authentication, fresh_token
-from rlanything.launch.addresses import address_of
 from rlanything.launch.membership import JOB_NODES, LaunchError, Membership, job_token, membership
+from rlanything.launch.network import ASK_LOOPBACK, LOOPBACK, NODE_ENV, address_of, authentication, fresh_token
 from rlanything.launch.status import JOIN_TIMEOUT_S, StatusConnection, StatusServer, listen
 from rlanything.processes.guard import run_guarded
 from rlanything.processes.orphans import die_with_parent
@@ -51,7 +50,7 @@ def start_ray(me: Membership, head: str, address: str, token: str, log: Path) ->
         role = [f"--address={head}:{me.port}"]
     # Two nodes that start on one machine at the same time would get the same sockets from Ray in one folder.
     folder = Path(os.environ.get("RAY_TMPDIR", tempfile.gettempdir())) / f"ray_node_{me.rank}"
-    ray_cli = "rlanything.launch.access" if head == LOOPBACK else "ray.scripts.scripts"
+    ray_cli = "rlanything.launch.network" if head == LOOPBACK else "ray.scripts.scripts"
     with open(log, "ab") as out:
         return subprocess.Popen(
             [
@@ -127,20 +126,14 @@ def run_worker(me: Membership, command: list[str], log: Path) -> int:
     Raises LaunchError if node 0 or this node's Ray is gone, VersionError if packages do not fit.
     """
     connection = StatusConnection(me, job_token(os.environ, command), JOIN_TIMEOUT_S)
-    node, stopped = f"node {me.rank} ({socket.gethostname()})", False
-
-    def report_stop(*_: Any) -> None:
-        nonlocal stopped
-        stopped = True
-        connection.report_stop()
-
-    signal.signal(signal.SIGINT, report_stop)
-    signal.signal(signal.SIGTERM, report_stop)
+    node = f"node {me.rank} ({socket.gethostname()})"
+    signal.signal(signal.SIGINT, connection.report_stop)
+    signal.signal(signal.SIGTERM, connection.report_stop)
     ray: subprocess.Popen[bytes] | None = None
     try:
         check_versions(installed(), node)
         ray = start_ray(me, connection.head, connection.address, connection.token, log)
-        while ray.poll() is None or stopped:  # a stopped job's Ray may end before node 0 sends the status
+        while ray.poll() is None or connection.stopped:  # a stopped job's Ray may end before node 0 sends the status
             try:
                 status = connection.exit_status(POLL_S)
             except OSError as error:
@@ -158,7 +151,7 @@ def run_worker(me: Membership, command: list[str], log: Path) -> int:
 
 
 def run_script(command: list[str], env: dict[str, str], must_stop: Callable[[], bool]) -> int:
-    """Run the script until it ends or `must_stop`, and return its exit status (128 + number for a signal).
+    """Run the script until it ends or `must_stop`. Returns its exit status (128 + number for a signal).
 
     SIGINT and SIGTERM are forwarded as SIGTERM; the script may ignore a copy (`guard.REPEAT_S`). If the script ends by
     that SIGTERM, the status names the signal that came first.

@@ -16,8 +16,8 @@ import threading
 import time
 from contextlib import suppress
 
-from rlanything.launch.addresses import address_of
 from rlanything.launch.membership import LaunchError, Membership
+from rlanything.launch.network import address_of
 
 ADMITTED, CONFIRMED, STOP, FAULT = b"a", b"c", b"s", b"f"
 RANK_BYTES = 4
@@ -42,19 +42,18 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class StatusServer:
-    """Node 0's end. Raises LaunchError if it cannot listen.
+    """Node 0's end. `job` is the job's token (`membership.job_token`), `token` Ray's.
 
-    `lost` is the rank of the first node that left before `end`, `reason` the fault that it reported. `stopped` becomes
-    true if a node was told to stop. `job` is the job's token (`membership.job_token`), `token` Ray's.
+    Raises LaunchError if it cannot listen.
     """
 
     def __init__(self, host: str, port: int, num_node: int, job: bytes, token: str = "") -> None:
         self.num_node, self._job, self._token = num_node, job, token.encode()
         self._socket = listen(host, port)
         self._nodes: list[socket.socket] = []
-        self.lost: int | None = None
-        self.reason = ""
-        self.stopped = False
+        self.lost: int | None = None  # the rank of the first node that left before `end`
+        self.reason = ""  # the fault that it reported
+        self.stopped = False  # a node was told to stop
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
@@ -68,11 +67,10 @@ class StatusServer:
         rank, reason = 0, b""
         with suppress(OSError):  # the connection broke
             greeting = node.recv(len(self._job) + RANK_BYTES, socket.MSG_WAITALL)
-            if not greeting.startswith(self._job):  # a stranger, or a node of another job that was given this port too
-                node.close()
-                return
-            node.sendall(ADMITTED + bytes([len(self._token)]) + self._token)
-            if node.recv(1) != CONFIRMED:
+            ours = greeting.startswith(self._job)  # else a stranger, or a node of another job that has this port too
+            if ours:
+                node.sendall(ADMITTED + bytes([len(self._token)]) + self._token)
+            if not ours or node.recv(1) != CONFIRMED:
                 node.close()
                 return
             rank = int.from_bytes(greeting[len(self._job) :])
@@ -88,8 +86,7 @@ class StatusServer:
     def end(self, status: int) -> None:
         """Send the exit status to all nodes and hang up.
 
-        Wait LATE_S for nodes that have not connected yet, since nobody else would tell them, but not if a signal ended
-        the job.
+        Wait LATE_S for nodes that have not connected yet, since nobody else tells them, unless a signal ended the job.
         """
         deadline = time.monotonic() + (LATE_S if status < SIGNALS else 0)
         while len(self._nodes) < self.num_node - 1 and time.monotonic() < deadline:
@@ -110,6 +107,7 @@ class StatusConnection:
     """
 
     def __init__(self, me: Membership, job: bytes, timeout_s: float) -> None:
+        self.stopped = False
         deadline = time.monotonic() + timeout_s
         while True:
             try:
@@ -132,8 +130,9 @@ class StatusConnection:
         self.head: str = self._socket.getpeername()[0]
         self.address: str = self._socket.getsockname()[0]
 
-    def report_stop(self) -> None:
-        """Tell node 0 that this node was told to stop."""
+    def report_stop(self, *_: object) -> None:
+        """Tell node 0 that this node was told to stop. A handler of signals."""
+        self.stopped = True
         with suppress(OSError):  # node 0 is gone: `exit_status` raises
             self._socket.send(STOP)
 
@@ -143,8 +142,7 @@ class StatusConnection:
             self._socket.sendall(FAULT + text.encode()[:FAULT_BYTES])
 
     def exit_status(self, wait_s: float) -> int | None:
-        """The exit status that node 0 sends; None if it sends none within `wait_s` seconds. Raises OSError if node 0 is
-        gone."""
+        """The exit status, None if node 0 sends none within `wait_s` seconds. Raises OSError if node 0 is gone."""
         if not select.select([self._socket], [], [], wait_s)[0]:
             return None
         status = self._socket.recv(1)
@@ -153,7 +151,6 @@ class StatusConnection:
         return status[0]
 
     def close(self) -> None:
-        """Hang up."""
         self._socket.close()
 
 

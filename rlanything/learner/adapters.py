@@ -51,10 +51,3 @@ def adapter_parameters(lm: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
             b: Any = module.lora_B[ADAPTER]
             yield name + LORA_A, a.weight
             yield name + LORA_B, b.weight
-
-
-def frozen_parameters(lm: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    """(Hugging Face name, parameter) of the model's own weights."""
-    for name, parameter in lm.named_parameters():
-        if not parameter.requires_grad:
-            yield name.replace(BASE_LAYER, ""), parameter

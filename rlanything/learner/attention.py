@@ -34,7 +34,7 @@ def tree_attention(
     """Attention on a CPU; returns the output [B, T, H, D].
 
     query [B, H, T, D], key and value [B, K, T, D], additive mask [B, 1, T, T]. Depth-first order makes the mask causal,
-    so a chunk of queries needs only the keys up to its end. In training, plain products beat the CPU kernel of
+    so a chunk of queries needs only the keys up to its end. Plain products train faster than the CPU kernel of
     scaled_dot_product_attention (about 1.5x for the whole pass in bfloat16).
 
     Raises LearnerError if the model caps its scores or has attention sinks, which this function lacks.
@@ -80,8 +80,8 @@ def dense_mask(ends: Tensor, dtype: torch.dtype) -> Tensor:
 def flex_mask(ends: Tensor) -> BlockMask:
     """The same mask for FlexAttention, from `ends` [B, T]; T must be a multiple of FLEX_BLOCK.
 
-    The least and the greatest end among a block's keys tell whether the block is empty or full. torch's
-    create_block_mask would evaluate all T x T pairs, which takes gigabytes at T = 32k.
+    The least and the greatest end of a block's keys decide if the block is empty or full. torch's create_block_mask
+    would evaluate all T x T pairs, which takes gigabytes at T = 32k.
     """
     starts = torch.arange(0, ends.shape[1], FLEX_BLOCK, device=ends.device)
     ends_by_block = ends.view(len(ends), 1, 1, -1, FLEX_BLOCK)
@@ -94,5 +94,5 @@ def flex_mask(ends: Tensor) -> BlockMask:
 
 
 def _ordered(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    """How many blocks are set in each row of [B, 1, N, N], and the numbers of all blocks, the set ones first."""
+    """The number of set blocks in each row of [B, 1, N, N], and the indices of all blocks, the set ones first."""
     return blocks.sum(-1, dtype=torch.int32), blocks.int().argsort(stable=True, dim=-1, descending=True).int()

@@ -1,19 +1,15 @@
-"""The learner trains a model on samples. It owns model, optimizer, schedule and random generator from step to step.
+"""The learner trains a model on samples. It owns model, optimizer, schedule and random generator.
 
 It drives a DeepSpeed engine directly. Weights, gradients and optimizer state are float32; the forward pass runs in
-`config.dtype` under autocast. If there are several ranks, each calls `update` with the same samples and takes its share
-of the micro-batches.
+`config.dtype` under autocast. Every rank calls `update` with the same samples and takes its share of the micro-batches.
 """
 
 from __future__ import annotations
 
 import gc
 import math
-import os
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,41 +23,25 @@ from rlanything.config.schema import LearnerConfig, ModelConfig
 from rlanything.errors import LearnerError
 from rlanything.learner.adapters import adapters_disabled, add_adapters
 from rlanything.learner.attention import FLEX_BLOCK
-from rlanything.learner.distributed import engine_config, partitioned, start_deepspeed
+from rlanything.learner.distributed import engine_config, lr_factor, make_optimizer, start_deepspeed
 from rlanything.learner.export import export, trained_weights
 from rlanything.learner.loss import TokenBatch, policy_loss, supervised_loss
 from rlanything.learner.model import TreeModel, initial_model
-from rlanything.learner.optimizer import lr_factor, make_optimizer
 from rlanything.learner.packing import MicroBatch, build_trees, pack, rank_share, split_minibatches, token_counts
 from rlanything.learner.state import ShardedState
 from rlanything.types import Sample
 from rlanything.weights.checksum import checksum, sealed, unsealed
-from rlanything.weights.precision import torch_dtype
 
 STATE = "state.json"  # the file of a checkpoint that holds everything but tensors
-
-
-@dataclass(eq=False, kw_only=True)
-class _Micro:
-    """A micro-batch with log-probabilities [E] of its entries that were computed before it is trained on."""
-
-    batch: MicroBatch
-    old: Tensor | None = None
-    """under the learner's weights when the micro-batch was first computed"""
-    sampling: Tensor | None = None
-    """under the learner's weights that the samples were drawn with, if they were computed"""
-    reference: Tensor | None = None
-    """under the initial model, if the KL term needs them"""
-
-
-Objective = Callable[[_Micro, float], tuple[Tensor, dict[str, Tensor]]]
+Micro = tuple[MicroBatch, TokenBatch]
+Objective = Callable[[MicroBatch, TokenBatch, float], tuple[Tensor, dict[str, Tensor]]]
 
 
 class Learner:
-    """Trains one model. Several learners can live in one process (policy and reward model).
+    """Trains one model. A process may have several learners.
 
-    `total_update` is the number of optimizer steps that the schedule spans. `temperature` is the sampling temperature,
-    which divides the logits. DeepSpeed's log goes to `log_path`.
+    The schedule spans `total_update` optimizer steps. `temperature` is the sampling temperature, which divides the
+    logits. DeepSpeed's log goes to `log_path`.
 
     Raises LearnerError if the temperature is not above 0, or the model cannot be trained (`TreeModel`).
     """
@@ -83,10 +63,7 @@ class Learner:
         self.device = torch.device(deepspeed.get_accelerator().current_device_name())
         self.on_gpu = self.device.type == "cuda"
         self.tokenizer = AutoTokenizer.from_pretrained(model.path, trust_remote_code=model.trust_remote_code)
-        dtype = torch_dtype(config.dtype, self.device.type != "cpu")
-        with partitioned(config):
-            entropy_gradient, in_parts = config.entropy_bonus != 0, config.zero_stage == 3
-            self.model = TreeModel(model, dtype, self.device, entropy_gradient, config.lora_rank > 0, in_parts)
+        self.model = TreeModel(model, config, self.device)
         if config.lora_rank:
             add_adapters(self.model.lm, config.lora_rank, config.lora_alpha, seed)
         self.model.to(self.device).train()
@@ -96,9 +73,7 @@ class Learner:
             self.model.compile_layers()
         self._reference: Any = None
         if config.kl_beta and config.kl_reference == "initial":
-            self._reference = (
-                self._without_adapters if config.lora_rank else initial_model(model, config, dtype, self.device)
-            )
+            self._reference = self._without_adapters if config.lora_rank else initial_model(model, config, self.device)
         self._bad_gradient = torch.zeros((), device=self.device)
         params = [p for p in self.model.parameters() if p.requires_grad]
         for parameter in params:
@@ -112,7 +87,7 @@ class Learner:
         self.num_updates = 0
 
     def _without_adapters(self, batch: MicroBatch, temperature: float) -> tuple[Tensor, Tensor]:
-        """The initial model's forward pass: the frozen weights are still the initial ones."""
+        """The initial model's forward pass, because the frozen weights are still the initial ones."""
         with adapters_disabled(self.model.lm):
             outputs: tuple[Tensor, Tensor] = self.engine(batch, temperature)
         return outputs
@@ -127,32 +102,28 @@ class Learner:
         minibatches = self._minibatches(samples)
         learner_is_old = config.old_logprobs == "learner"
         kl_to_previous = config.kl_beta != 0 and config.kl_reference == "previous"
-        for i, micros in enumerate(minibatches):
-            for micro in micros:
-                # The first minibatch is trained before the weights change: its training pass gives the old logprobs.
-                if i > 0 and (learner_is_old or kl_to_previous):
-                    micro.old = micro.sampling = self._logprobs(self.engine, micro.batch)
-                if self._reference is not None:
-                    micro.reference = self._logprobs(self._reference, micro.batch)
 
-        def objective(micro: _Micro, total_weight: float) -> tuple[Tensor, dict[str, Tensor]]:
-            new, entropy = self.engine(micro.batch, self.temperature)
-            if micro.old is None:
-                micro.old = new.detach()
-                if micro in minibatches[0]:  # the weights have changed before later minibatches
-                    micro.sampling = micro.old
-            entries = micro.batch.entries
-            weights, advantages, sampled = (
-                torch.from_numpy(a).to(self.device) for a in (entries.weights, entries.advantages, entries.logprobs)
-            )
-            tokens = TokenBatch(
-                weights=weights,
-                advantages=advantages,
-                old=micro.old if learner_is_old else sampled,
-                engine=sampled,
-                reference=micro.old if kl_to_previous else micro.reference,
-                sampling=micro.sampling,
-            )
+        def keep(tokens: TokenBatch, logprobs: Tensor) -> None:
+            """Keep log-probabilities under the weights that sampled."""
+            tokens.sampling = logprobs
+            if learner_is_old:
+                tokens.old = logprobs
+            if kl_to_previous:
+                tokens.reference = logprobs
+
+        for i, micros in enumerate(minibatches):
+            for batch, tokens in micros:
+                # The first minibatch is trained before the weights change: its training pass gives these logprobs.
+                if i > 0 and (learner_is_old or kl_to_previous):
+                    keep(tokens, self._logprobs(self.engine, batch))
+                if self._reference is not None:
+                    tokens.reference = self._logprobs(self._reference, batch)
+        first = [tokens for micros in minibatches[:1] for _, tokens in micros]
+
+        def objective(batch: MicroBatch, tokens: TokenBatch, total_weight: float) -> tuple[Tensor, dict[str, Tensor]]:
+            new, entropy = self.engine(batch, self.temperature)
+            if tokens.sampling is None and tokens in first:
+                keep(tokens, new.detach())
             return policy_loss(new, entropy, tokens, total_weight, config)
 
         return self._train(minibatches, objective)
@@ -160,14 +131,13 @@ class Learner:
     def update_supervised(self, samples: Sequence[Sample]) -> dict[str, float]:
         """Like `update` with cross-entropy at temperature 1 as the loss; advantages and logprobs are not read."""
 
-        def objective(micro: _Micro, total_weight: float) -> tuple[Tensor, dict[str, Tensor]]:
-            new, entropy = self.engine(micro.batch, 1.0)
-            weights = torch.from_numpy(micro.batch.entries.weights).to(self.device)
-            return supervised_loss(new, entropy, weights, total_weight)
+        def objective(batch: MicroBatch, tokens: TokenBatch, total_weight: float) -> tuple[Tensor, dict[str, Tensor]]:
+            new, entropy = self.engine(batch, 1.0)
+            return supervised_loss(new, entropy, tokens.weights, total_weight)
 
         return self._train(self._minibatches(samples), objective)
 
-    def _minibatches(self, samples: Sequence[Sample]) -> list[list[_Micro]]:
+    def _minibatches(self, samples: Sequence[Sample]) -> list[list[Micro]]:
         """This rank's micro-batches of each minibatch."""
         trained = [s for s in samples if s.weights.any()]
         limit = self.config.micro_batch_tokens
@@ -176,14 +146,21 @@ class Learner:
             trees = build_trees(part, limit, self.model.pairs_per_token)
             # FlexAttention skips masked blocks, so trees share one long row. A dense mask is cheapest in short rows.
             batches = pack(trees, limit, limit if self.on_gpu else 0, FLEX_BLOCK if self.on_gpu else 64)
-            packed.append([_Micro(batch=batch) for batch in rank_share(batches, self.rank, self.world)])
+            packed.append([(batch, self._tokens(batch)) for batch in rank_share(batches, self.rank, self.world)])
         return packed
+
+    def _tokens(self, batch: MicroBatch) -> TokenBatch:
+        entries = batch.entries
+        weights, advantages, engine = (
+            torch.from_numpy(a).to(self.device) for a in (entries.weights, entries.advantages, entries.logprobs)
+        )
+        return TokenBatch(weights=weights, advantages=advantages, engine=engine, old=engine)
 
     @torch.no_grad()
     def _logprobs(self, model: Callable[[MicroBatch, float], tuple[Tensor, Tensor]], batch: MicroBatch) -> Tensor:
         return model(batch, self.temperature)[0]
 
-    def _train(self, minibatches: list[list[_Micro]], objective: Objective) -> dict[str, float]:
+    def _train(self, minibatches: list[list[Micro]], objective: Objective) -> dict[str, float]:
         start = time.perf_counter()
         updates = [self._step(m, objective) for _ in range(self.config.num_epoch) for m in minibatches]
         # Some minibatches lack some metrics: the mismatch needs log-probabilities under the sampling weights.
@@ -191,18 +168,18 @@ class Learner:
         metrics = {name: float(np.mean([u[name] for u in updates if name in u])) for name in names}
         if self.on_gpu:
             metrics["peak_gpu_memory_gb"] = torch.cuda.max_memory_reserved(self.device) / 2**30
-        counts = token_counts([micro.batch for micros in minibatches for micro in micros])
+        counts = token_counts([batch for micros in minibatches for batch, _ in micros])
         return metrics | {"num_update": float(len(updates))} | counts | {"train_s": time.perf_counter() - start}
 
-    def _step(self, micros: list[_Micro], objective: Objective) -> dict[str, float]:
+    def _step(self, micros: list[Micro], objective: Objective) -> dict[str, float]:
         """Take one optimizer step and return its metrics, which are equal on all ranks."""
-        local_weight = torch.tensor(sum(float(m.batch.entries.weights.sum()) for m in micros), device=self.device)
+        local_weight = torch.tensor(sum(float(b.entries.weights.sum()) for b, _ in micros), device=self.device)
         dist.all_reduce(local_weight)
         total_weight = float(local_weight)
         sums: dict[str, Tensor] = {}
         self._bad_gradient.zero_()
-        for micro in micros:
-            loss, parts = objective(micro, total_weight)
+        for batch, tokens in micros:
+            loss, parts = objective(batch, tokens, total_weight)
             sums = {name: sums.get(name, 0) + value for name, value in parts.items()}
             self.engine.backward(loss * self.world)  # DeepSpeed averages gradients over the ranks
         values = torch.stack([*sums.values(), self._bad_gradient])
@@ -228,10 +205,7 @@ class Learner:
         self._bad_gradient += (~grad.sum().isfinite()).float()
 
     def weights(self, dtype: torch.dtype = torch.float32) -> Iterator[tuple[str, Tensor]]:
-        """(Hugging Face name, tensor) of every weight, or of the adapters alone if those train; valid until the update.
-
-        All ranks must iterate over all of them: ZeRO-3 gathers each from all ranks (`export.trained_weights`).
-        """
+        """(Hugging Face name, tensor) of every weight that trains; every rank must iterate (`trained_weights`)."""
         return trained_weights(self.model.lm, self.config, dtype)
 
     def checksum(self, dtype: torch.dtype) -> str:
@@ -239,22 +213,17 @@ class Learner:
         return checksum(self.weights(), dtype)
 
     def save(self, folder: Path) -> None:
-        """Write all that `load` needs to continue exactly. The folder must not exist; it appears by rename."""
-        part = folder.with_name(folder.name + ".part")
-        if self.rank == 0:
-            shutil.rmtree(part, ignore_errors=True)  # left by a save that was interrupted
-        dist.barrier()
-        part.mkdir(parents=True, exist_ok=True)
-        self._state.save(part)
+        """Write all that `load` needs to continue exactly. STATE is written last: a folder without it is incomplete."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self._state.save(folder)
         dist.barrier()
         if self.rank == 0:
             state = {"rng": self._rng.bit_generator.state, "num_updates": self.num_updates}
-            (part / STATE).write_text(sealed(state))
-            os.rename(part, folder)
+            (folder / STATE).write_text(sealed(state))
         dist.barrier()
 
     def load(self, folder: Path) -> None:
-        """Continue from `save`, which may have run at another number of ranks and another ZeRO stage.
+        """Continue from a `save` by any number of ranks at any ZeRO stage.
 
         Raises LearnerError if the folder holds no such state, ValueError if it is another model's or a file changed.
         """
@@ -265,7 +234,7 @@ class Learner:
         self._rng.bit_generator.state, self.num_updates = state["rng"], state["num_updates"]
 
     def offload(self) -> None:
-        """Move everything to the host, so that an engine can have the accelerator. ZeRO stages 1 to 3 only."""
+        """Move everything to the host, so that an engine can use the accelerator. ZeRO stages 1 to 3 only."""
         self._state.offload()
         self._move_frozen("cpu")
         if self.on_gpu:
@@ -277,7 +246,7 @@ class Learner:
         self._move_frozen(self.device)
 
     def _move_frozen(self, device: torch.device | str) -> None:
-        """Move the weights that no optimizer holds, because DeepSpeed does not move them."""
+        """Move the weights that no optimizer holds: DeepSpeed leaves them where they are."""
         reference = self._reference.parameters() if isinstance(self._reference, nn.Module) else ()
         for parameter in (*self.model.parameters(), *reference):
             if not parameter.requires_grad:

@@ -1,7 +1,6 @@
 """The learner's weights under their Hugging Face names: for engines, and as a folder that transformers can load.
 
-Under ZeRO-3 each weight is gathered from all ranks for as long as it is looked at, so every rank has to iterate over
-all of them, also a rank that has no use for them.
+ZeRO-3 gathers each weight from all ranks while one iterates, so every rank has to iterate over all of them.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from rlanything.config.schema import LearnerConfig
-from rlanything.learner.adapters import adapter_parameters, frozen_parameters
+from rlanything.learner.adapters import BASE_LAYER, adapter_parameters
 from rlanything.weights.lora import LORA_B, merged
 
 
 def trained_weights(lm: nn.Module, config: LearnerConfig, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
     """(name, tensor of `dtype`) of every weight that trains: of the model, tied weights once, or of its adapters.
 
-    An adapter's lora_B includes the factor lora_alpha / lora_rank (`rlanything.weights.lora`). A tensor may share the
-    parameter's memory and is valid until the next one is asked for.
+    An adapter's lora_B includes the factor lora_alpha / lora_rank. A tensor may share the parameter's memory, and is
+    valid until the next one is asked for.
     """
     parameters = adapter_parameters(lm) if config.lora_rank else lm.named_parameters()
     for name, tensor in _gathered(parameters, config.zero_stage):
@@ -36,8 +35,8 @@ def trained_weights(lm: nn.Module, config: LearnerConfig, dtype: torch.dtype) ->
 
 def frozen_weights(lm: nn.Module, config: LearnerConfig) -> Iterator[tuple[str, Tensor]]:
     """(name, float32 tensor) of every weight that the adapters are added to."""
-    for name, tensor in _gathered(frozen_parameters(lm), config.zero_stage):
-        yield name, tensor.float()
+    frozen = ((name.replace(BASE_LAYER, ""), p) for name, p in lm.named_parameters() if not p.requires_grad)
+    return ((name, tensor.float()) for name, tensor in _gathered(frozen, config.zero_stage))
 
 
 def export(folder: Path, lm: Any, tokenizer: Any, config: LearnerConfig) -> None:
@@ -49,11 +48,9 @@ def export(folder: Path, lm: Any, tokenizer: Any, config: LearnerConfig) -> None
     if config.lora_rank:
         adapters = [(name, tensor.clone()) for name, tensor in weights]
         weights = merged(frozen_weights(lm, config), adapters)
-    state = {}
-    for name, tensor in weights:
-        if dist.get_rank() == 0:
-            state[name] = tensor.to("cpu", copy=True)
-    if dist.get_rank() == 0:
+    writes = dist.get_rank() == 0
+    state = {name: tensor.to("cpu", copy=True) for name, tensor in weights if writes}
+    if writes:
         part = folder.with_name(folder.name + ".part")
         shutil.rmtree(part, ignore_errors=True)
         lm.save_pretrained(part, state_dict=state)

@@ -15,22 +15,21 @@ from torch import Tensor
 from rlanything.config.schema import LearnerConfig
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(eq=False, kw_only=True)
 class TokenBatch:
-    """What the loss needs to know about each trained token, besides its new log-probability."""
+    """The loss's inputs for each trained token, besides its new log-probability."""
 
     weights: Tensor
     """loss weights"""
     advantages: Tensor
+    engine: Tensor
+    """log-probabilities from the engine, when it sampled"""
     old: Tensor
     """log-probabilities in the denominator of the surrogate's ratio"""
-    engine: Tensor
-    """log-probabilities that the engine gave when it sampled"""
     reference: Tensor | None = None
     """log-probabilities under the KL term's reference; None: no KL term"""
     sampling: Tensor | None = None
-    """the learner's own log-probabilities under the weights that sampled, which show how far learner and engine differ;
-    None if no pass has computed them"""
+    """the learner's log-probabilities under the weights that sampled, to compare with `engine`; None if unknown"""
 
 
 def policy_loss(

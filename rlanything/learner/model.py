@@ -1,8 +1,7 @@
 """A Hugging Face causal language model over packed token trees. It computes log-probabilities only where needed.
 
-The model itself is transformers'. This file gives it the tree mask, and replaces the head's logits [B, T, V] by chunks
-over the trained tokens. Simplification: it refuses models that have anything but full attention, such as sliding
-windows.
+The model is transformers'. This file gives it the tree mask, and computes the head's logits in chunks over the trained
+tokens only. It refuses models that have anything but full attention, such as sliding windows.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from rlanything.errors import LearnerError
 from rlanything.learner.attention import dense_mask, flex_mask
 from rlanything.learner.distributed import partitioned
 from rlanything.learner.packing import MicroBatch
+from rlanything.weights.precision import torch_dtype
 
 HEAD_CHUNK_ELEMENTS = 1 << 23  # logits held at once: 32 MiB in float32
 GPU_CHUNKS = 16  # factor of HEAD_CHUNK_ELEMENTS on a GPU, which small products would leave idle
@@ -44,36 +44,30 @@ def check_trainable(config: Any, path: str) -> None:
 class TreeModel(nn.Module):
     """`model(batch, temperature)` returns log-probabilities and entropies [E] of the batch's entries, in float32.
 
-    `dtype` is the precision of the forward pass (by autocast). The weights are float32, or `dtype` if they are `frozen`
-    under adapters. `in_parts` says that ZeRO-3 partitions them and gathers a module's weights when it is called.
-    Dropout is off whatever the model's config says, because the engine that sampled had none.
+    The forward pass runs in `config.dtype` by autocast. The weights are float32, or of that dtype if they are frozen
+    under adapters. ZeRO-3 partitions them, and gathers a module's weights when the module is called. Dropout is always
+    off, because the engine that sampled has none.
 
     Raises LearnerError if the model cannot be trained.
     """
 
-    def __init__(
-        self,
-        config: ModelConfig,
-        dtype: torch.dtype,
-        device: torch.device,
-        entropy_gradient: bool,
-        frozen: bool = False,
-        in_parts: bool = False,
-    ) -> None:
+    def __init__(self, model: ModelConfig, config: LearnerConfig, device: torch.device) -> None:
         super().__init__()
         # Beyond this limit torch runs code uncompiled, and FlexAttention then stores the scores of all pairs.
         torch._dynamo.config.recompile_limit = RECOMPILE_LIMIT
-        self.lm = AutoModelForCausalLM.from_pretrained(
-            config.path,
-            dtype=dtype if frozen else torch.float32,
-            trust_remote_code=config.trust_remote_code,
-            attention_dropout=0.0,
-            attn_implementation="flex_attention" if device.type == "cuda" else "rlanything_tree",
-        )
-        check_trainable(self.lm.config, config.path)
-        self.dtype, self.device, self.entropy_gradient = dtype, device, entropy_gradient
+        self.dtype, self.device = torch_dtype(config.dtype, device.type != "cpu"), device
+        self.entropy_gradient = config.entropy_bonus != 0
         # Autocast's cache would keep a whole copy of the weights in `dtype`, which ZeRO-3 is meant to avoid.
-        self.autocast_cache = not in_parts
+        self.autocast_cache = config.zero_stage != 3
+        with partitioned(config):
+            self.lm = AutoModelForCausalLM.from_pretrained(
+                model.path,
+                dtype=self.dtype if config.lora_rank else torch.float32,
+                trust_remote_code=model.trust_remote_code,
+                attention_dropout=0.0,
+                attn_implementation="flex_attention" if device.type == "cuda" else "rlanything_tree",
+            )
+        check_trainable(self.lm.config, model.path)
         # ZeRO-3 gathers the head whenever it is called. One call a pass, instead of one a chunk, makes ranks gather it
         # equally often, although they have unequal numbers of entries.
         self.lm.lm_head.forward = self._score
@@ -144,19 +138,17 @@ class TreeModel(nn.Module):
         return logprobs, entropy
 
 
-def initial_model(model: ModelConfig, config: LearnerConfig, dtype: torch.dtype, device: torch.device) -> nn.Module:
+def initial_model(model: ModelConfig, config: LearnerConfig, device: torch.device) -> nn.Module:
     """A frozen copy of the initial model for the KL term (`kl_reference: initial`), called like `TreeModel`.
 
-    Its weights are float32 like the trained model's, so that the KL before the first update is exactly 0. Under ZeRO-3
-    they are partitioned over the ranks too, because a rank may lack memory for all of them.
+    Its weights are float32 like the trained model's, so that the KL before the first update is exactly 0. ZeRO-3
+    partitions them too, because a rank may lack memory for all of them.
     """
     import deepspeed  # after `start_deepspeed` has chosen the accelerator
 
-    in_parts = config.zero_stage == 3
-    with partitioned(config):
-        reference = TreeModel(model, dtype, device, entropy_gradient=False, in_parts=in_parts).to(device)
+    reference = TreeModel(model, config, device).to(device)
     reference.requires_grad_(False)
-    if not in_parts:
+    if config.zero_stage != 3:
         return reference
     zero = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}}
     engine: nn.Module = deepspeed.initialize(model=reference, config=zero, dist_init_required=False)[0]

@@ -1,10 +1,9 @@
 """Merges samples that start alike into token trees, so that a shared token is computed once. Pure numpy.
 
 A tree's tokens are in depth-first order: the descendants of node j are the range (j, ends[j]), and node i attends to
-node j if and only if j <= i < ends[j]. This one array gives the dense mask on a CPU and the FlexAttention mask on a
-GPU. The trained tokens are listed separately, as entries (node that predicts, target id), so identical samples share
-their nodes and still count twice. A tree holds samples of one key; a prefix that several keys share (a system prompt)
-is computed once a key.
+node j if and only if j <= i < ends[j]. The array `ends` gives the dense mask on a CPU and the FlexAttention mask on a
+GPU. The trained tokens are separate entries (node that predicts, target id), so equal samples share their nodes and
+still count twice. A tree holds samples of one key: a prefix of several keys (a system prompt) is computed once a key.
 """
 
 from __future__ import annotations
@@ -98,9 +97,9 @@ def split_minibatches(samples: Sequence[Sample], num: int, rng: np.random.Genera
 def build_trees(samples: Sequence[Sample], max_tokens: int, pairs_per_token: float = np.inf) -> list[Tree]:
     """Merge samples into trees of at most `max_tokens` tokens; a longer sample is a tree of its own.
 
-    `pairs_per_token` is the number of attention pairs that cost as much as one token outside attention. A sample starts
-    a new tree if its masked pairs with the current tree would cost more than its shared tokens save. Infinity means
-    that attention skips masked blocks. Samples without any loss weight are left out.
+    A sample starts a new tree if its masked pairs with the current tree would cost more than its shared tokens save.
+    `pairs_per_token` attention pairs cost as much as one token outside attention; infinity means that attention skips
+    masked blocks. Samples without any loss weight are left out.
 
     Raises ValueError if a sample's first token has a loss weight.
     """
@@ -135,8 +134,8 @@ def build_trees(samples: Sequence[Sample], max_tokens: int, pairs_per_token: flo
 def pack(trees: Sequence[Tree], max_tokens: int, row_tokens: int = 0, multiple: int = 1) -> list[MicroBatch]:
     """Lay trees into micro-batches [B, T] with B * T <= `max_tokens`; a larger tree is a micro-batch of its own.
 
-    First fit by decreasing size: rows of one micro-batch have similar lengths, and small trees fill the gaps in earlier
-    rows. Rows have room for at least `row_tokens`, for several trees in a row; T is a multiple of `multiple`.
+    First fit by decreasing size, so the rows of a micro-batch have similar lengths and small trees fill gaps in earlier
+    rows. Rows have room for at least `row_tokens`; T is a multiple of `multiple`.
     """
     batches: list[list[list[Tree]]] = [[]]
     rows: list[list[Tree]] = []  # the rows of all batches
@@ -159,8 +158,8 @@ def pack(trees: Sequence[Tree], max_tokens: int, row_tokens: int = 0, multiple: 
 
 
 def rank_share(batches: list[MicroBatch], rank: int, world: int) -> list[MicroBatch]:
-    """The micro-batches of one of `world` ranks. ZeRO's collectives need as many on every rank: a rank that would have
-    one fewer gets a copy of the first one with zero loss weights."""
+    """The micro-batches of one of `world` ranks. ZeRO's collectives need equally many on all ranks, so a rank with one
+    too few gets a copy of the first micro-batch with zero loss weights."""
     mine = batches[rank::world]
     if len(mine) < -(-len(batches) // world):
         entries = replace(batches[0].entries, weights=np.zeros_like(batches[0].entries.weights))
@@ -169,7 +168,7 @@ def rank_share(batches: list[MicroBatch], rank: int, world: int) -> list[MicroBa
 
 
 def token_counts(batches: Sequence[MicroBatch]) -> dict[str, float]:
-    """Metrics of what was computed."""
+    """Metrics of the computed tokens."""
     return {
         "entries": float(sum(len(b.entries.nodes) for b in batches)),
         "tree_tokens": float(sum(b.tree_tokens for b in batches)),

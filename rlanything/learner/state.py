@@ -1,9 +1,8 @@
 """A learner's float32 weights and AdamW moments: on disk, and on the host while an engine has the accelerator.
 
-Every rank writes the shards that it holds, and reads whichever shards overlap those that it needs. A checkpoint
-therefore loads at any number of ranks and any ZeRO stage, where DeepSpeed's own needs a conversion first. A shard is a
-contiguous run of elements of one flattened tensor; its key in a .safetensors file is NAME/KIND/START. The files hold no
-code, unlike pickles.
+Every rank writes the shards that it holds, and reads those that overlap the ones it needs. So a checkpoint loads at any
+number of ranks and any ZeRO stage; DeepSpeed's own needs a conversion. A shard is a contiguous run of elements of one
+flattened tensor; its key in a .safetensors file, which unlike a pickle holds no code, is NAME/KIND/START.
 """
 
 from __future__ import annotations
@@ -57,9 +56,9 @@ class ShardedState:
         self._write(folder, shards, num_file)
 
     def load(self, folder: Path, num_updates: int) -> None:
-        """Read everything that this rank holds, as it was after `num_updates` updates.
+        """Read all that this rank holds, as it was after `num_updates` updates.
 
-        Raises ValueError if the files are of another model or differ from what was written.
+        Raises ValueError if the files are another model's or have changed.
         """
         saved = SavedShards(folder, self.rank, self.world)
         if num_updates:
@@ -94,7 +93,7 @@ class ShardedState:
             self._move_optimizer(self.device)
 
     def _move_optimizer(self, device: torch.device | str) -> None:
-        """At stage 3 DeepSpeed moves float32 weights and moments only for its own FusedAdam, not for torch's AdamW."""
+        """Move float32 weights and moments. At stage 3 DeepSpeed does so for its own FusedAdam only."""
         if self.config.offload:
             return  # they are always on the host
         for flat in self.zero.fp32_partitioned_groups_flat:
@@ -105,10 +104,9 @@ class ShardedState:
                     state[kind].data = state[kind].data.to(device)
 
     def _local(self, parameter: Any) -> tuple[int, dict[str, Tensor]]:
-        """Where this rank's shard of a parameter starts, and flat views of it by kind; (0, {}) if it has no shard.
+        """The start of this rank's shard of a parameter, and flat views of it by kind; (0, {}) if it has no shard.
 
-        DeepSpeed keeps weights and moments in flat tensors of many parameters: the shard is `length` elements from
-        `offset`.
+        DeepSpeed keeps many parameters in one flat tensor. The shard is its `length` elements from `offset`.
         """
         if self.stage == 0:
             flat, start, offset, length = parameter, 0, 0, parameter.numel()
@@ -132,7 +130,7 @@ class ShardedState:
         return start, {kind: tensor.view(-1).narrow(0, offset, length) for kind, tensor in tensors.items()}
 
     def _make_moments(self, num_updates: int) -> None:
-        """Make the moments that AdamW would make at its first step: a resumed learner has not taken one yet."""
+        """Make the moments that AdamW makes at its first step, which a resumed learner has not taken."""
         if self.stage == 3:
             trained = self.zero.fp32_partitioned_groups_flat
         else:
@@ -148,9 +146,9 @@ class ShardedState:
 
 
 class SavedShards:
-    """All shards in a folder, from whichever ranks wrote them.
+    """All shards in a folder. Each of `world` ranks verifies its share of the files.
 
-    Raises ValueError if a file does not match its checksum. Each of `world` ranks verifies its share of the files.
+    Raises ValueError if a file does not match its checksum.
     """
 
     def __init__(self, folder: Path, rank: int, world: int) -> None:

@@ -1,4 +1,4 @@
-"""Check that the domain and the algorithm can do what the configuration asks, before models are loaded."""
+"""Check that the domain and the algorithm can do what a training's configuration asks, before models are loaded."""
 
 from __future__ import annotations
 
@@ -8,21 +8,16 @@ from rlanything.domains.base import Domain
 from rlanything.errors import ConfigError
 
 
-def check_domain(config: Config, domain: Domain, learns: bool = True) -> None:
-    """Raise ConfigError naming a key that the domain's parts cannot serve, or an advantage rule that cannot be used.
-
-    An evaluation (`learns` is false) uses neither judging nor rewriting, and passes.
-    """
-    if not learns:
-        return
+def check_domain(config: Config, domain: Domain) -> None:
+    """Raise ConfigError naming a key that the domain's parts cannot serve, or an advantage rule that cannot be used."""
     advantage_rule(config.algorithm)
     reward, name = config.reward, config.dataset.domain
-    if domain.judging is None and reward.num_evaluation:
-        raise ConfigError(
-            f"reward.num_evaluation={reward.num_evaluation}: dataset.domain={name} has no judging; expected 0, with "
-            "algorithm.step_weight=0"
-        )
-    if domain.judging is not None and reward.num_evaluation:
+    if reward.num_evaluation:
+        if domain.judging is None:
+            raise ConfigError(
+                f"reward.num_evaluation={reward.num_evaluation}: dataset.domain={name} has no judging; expected 0, "
+                "with algorithm.step_weight=0"
+            )
         tests = domain.judging.covers == "task"
         if reward.consistency == "tests" and not tests:
             raise ConfigError(

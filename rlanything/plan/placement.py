@@ -8,11 +8,12 @@ its part of the memory. On CPUs, processes are dealt to the nodes in turn.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlanything.config.roles import Learner, Role
 from rlanything.config.schema import Config
+from rlanything.config.section import Learner, Role
 from rlanything.errors import ConfigError
 
 
@@ -34,7 +35,7 @@ class Placement:
 
     @property
     def shares_devices(self) -> bool:
-        """Whether an accelerator has engines and learners both: one of them at a time then has its memory."""
+        """True if an accelerator has engines and learners both: one of them at a time then has its memory."""
         used = {(slot.node, device) for slots in self.engines.values() for slot in slots for device in slot.devices}
         return any((slot.node, device) in used for slot in self.learners for device in slot.devices)
 
@@ -66,9 +67,12 @@ def route(config: Config, placement: Placement, role: Learner) -> Route:
             "from; use placement=colocated with cluster.num_learner=0, or weight_transfer=auto"
         )
     if how == "auto":
-        on_accelerators = config.experiment.num_device > 0 and engine.kind == "vllm"
-        straight = "broadcast" if not placement.shares_devices else "ipc" if senders else "store"
-        how = straight if on_accelerators else "store"
+        if config.experiment.num_device == 0 or engine.kind != "vllm":
+            how = "store"
+        elif not placement.shares_devices:
+            how = "broadcast"
+        else:
+            how = "ipc" if senders else "store"
     return Route(how, senders if how == "ipc" else ())
 
 
@@ -91,13 +95,16 @@ def place(config: Config, roles: Sequence[Role], learns: bool = True) -> Placeme
     Raises ConfigError naming the number that is too large.
     """
     experiment, cluster = config.experiment, config.cluster
-    hosts = [Slot(i % experiment.num_node) for i in range(cluster.num_env_host or experiment.num_node)]
-    if not experiment.num_device:
-        return _on_cpus(config, roles, hosts, learns)
-    total = experiment.num_node * experiment.num_device
+    nodes, total = experiment.num_node, experiment.num_node * experiment.num_device
+    hosts = [Slot(i % nodes) for i in range(cluster.num_env_host or nodes)]
+    engines: dict[str, list[Slot]] = {}
+    if total == 0:
+        numbers = itertools.count()
+        for role in roles:
+            engines[role] = [Slot(next(numbers) % nodes) for _ in range(config.engine.of(role).num_replica)]
+        return Placement(engines, [Slot(i % nodes) for i in range(max(1, cluster.num_learner)) if learns], hosts)
     if total == 1:
         return Placement({role: [Slot(0, (0,))] for role in roles}, [Slot(0, (0,))] if learns else [], hosts)
-    engines: dict[str, list[Slot]] = {}
     used = 0
     for role in roles:
         engine = config.engine.of(role)
@@ -108,9 +115,7 @@ def place(config: Config, roles: Sequence[Role], learns: bool = True) -> Placeme
                 f"{experiment.num_device}, and an engine cannot span nodes; choose a divisor"
             )
         used = -(-used // size) * size  # so that no engine spans two nodes
-        engines[role] = [
-            _slot(range(used + i * size, used + (i + 1) * size), config) for i in range(engine.num_replica)
-        ]
+        engines[role] = [_slot(config, used + i * size, size) for i in range(engine.num_replica)]
         used += engine.num_replica * size
         if used > total:
             raise ConfigError(
@@ -125,7 +130,7 @@ def place(config: Config, roles: Sequence[Role], learns: bool = True) -> Placeme
             f"cluster.num_learner={cluster.num_learner}: placement {cluster.placement} leaves {total - first} of "
             f"{total} accelerators for the learners; lower {lower}"
         )
-    return Placement(engines, [_slot(range(i, i + 1), config) for i in range(first, first + num)], hosts)
+    return Placement(engines, [_slot(config, i, 1) for i in range(first, first + num)], hosts)
 
 
 def where(slots: Sequence[Slot], num_device: int) -> str:
@@ -150,17 +155,6 @@ def _ranges(numbers: Sequence[int]) -> str:
     return " ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
-def _on_cpus(config: Config, roles: Sequence[Role], hosts: list[Slot], learns: bool) -> Placement:
-    nodes, dealt = config.experiment.num_node, 0
-    engines: dict[str, list[Slot]] = {}
-    for role in roles:
-        num = config.engine.of(role).num_replica
-        engines[role] = [Slot((dealt + i) % nodes) for i in range(num)]
-        dealt += num
-    learners = [Slot(i % nodes) for i in range(max(1, config.cluster.num_learner))]
-    return Placement(engines, learners if learns else [], hosts)
-
-
-def _slot(devices: range, config: Config) -> Slot:
-    node, first = divmod(devices.start, config.experiment.num_device)
-    return Slot(node, tuple(range(first, first + len(devices))))
+def _slot(config: Config, first: int, size: int) -> Slot:
+    node, index = divmod(first, config.experiment.num_device)
+    return Slot(node, tuple(range(index, index + size)))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlanything.config.roles import LEARNERS, Learner, Role, evaluation_roles, needs_cluster, training_roles
+from rlanything.config.roles import LEARNERS, engine_roles, needs_cluster
 from rlanything.config.schema import Config
+from rlanything.config.section import Learner, Role
 from rlanything.plan.placement import Placement, Route, place, route
 
 
@@ -21,17 +22,17 @@ class Plan:
     placement: Placement
     """Where engines, learner ranks and environment hosts run, if the run is several processes."""
     routes: dict[Learner, Route]
-    """How new weights go from each learner to its engines."""
+    """The way of new weights from each learner to its engines."""
 
     @property
     def needs_cluster(self) -> bool:
-        """Whether one process on the CPU is not enough."""
+        """True if one process on the CPU is not enough."""
         return needs_cluster(self.config)
 
 
 def make_plan(config: Config, learns: bool) -> Plan:
     """The plan of a training run, or of an evaluation. Raises ConfigError if it cannot fit."""
-    roles = training_roles(config) if learns else evaluation_roles(config)
+    roles = engine_roles(config, learns)
     learners = tuple(role for role in LEARNERS if learns and role in roles)
     placement = place(config, roles, learns)
     routes = {role: route(config, placement, role) for role in learners}

@@ -5,21 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from rlanything.config.load import to_yaml
-from rlanything.config.roles import Role
+from rlanything.config.section import Role
 from rlanything.domains.registry import make_domain
 from rlanything.engines import check_model
 from rlanything.errors import TaskError
 from rlanything.plan.checks import check_domain
-from rlanything.plan.memory import (
-    GIB,
-    ModelSize,
-    check_memory,
-    device_gib,
-    engine_gib,
-    learner_bytes,
-    model_size,
-    weights_gib,
-)
+from rlanything.plan.memory import GIB, ModelSize, check_memory, device_gib, engine_gib, learner_bytes, model_size
 from rlanything.plan.placement import where
 from rlanything.plan.plan import Plan
 from rlanything.runs.progress import Progress
@@ -59,16 +50,17 @@ def print_plan(plan: Plan, progress: Progress) -> None:
 
 
 def print_devices(plan: Plan, progress: Progress) -> None:
-    """Which models have which devices, and what these must hold. Raises ConfigError if that cannot fit."""
-    config, placement = plan.config, plan.placement
-    experiment, on_accelerators = config.experiment, config.experiment.num_device > 0
-    sizes = {role: model_size(config.model.of(role)) for role in plan.roles}
+    """Print the devices of each model and the memory that they must hold. Raises ConfigError if that cannot fit."""
+    config, placement, experiment = plan.config, plan.placement, plan.config.experiment
+    sizes: dict[Role, ModelSize] = {}
     for role in plan.roles:
-        if Path(config.model.of(role).path).is_dir():  # a hub model is looked at when the run starts
-            check_model(config.model.of(role), config.engine.of(role))
+        model = config.model.of(role)
+        sizes[role] = model_size(model)
+        if Path(model.path).is_dir():  # a hub model is looked at when the run starts
+            check_model(model, config.engine.of(role))
     rows = [_row(plan, role, size) for role, size in sizes.items()]
     total = experiment.num_node * experiment.num_device
-    on = f"{total} accelerators, {config.cluster.placement}" if on_accelerators else "the CPU"
+    on = f"{total} accelerators, {config.cluster.placement}" if total else "the CPU"
     header = [name for name in rows[0] if any(row[name] for row in rows)]
     progress.table(
         f"Plan: {experiment.num_node} node(s), {on}; GiB per device, without activations",
@@ -79,22 +71,15 @@ def print_devices(plan: Plan, progress: Progress) -> None:
         if slots and plan.needs_cluster:
             on_devices = experiment.num_device if slots[0].devices else 0
             progress.line(f"{what}: {len(slots)}, on {where(slots, on_devices)}")
-    if on_accelerators:
-        progress.line(check_memory(config, device_gib(config, sizes, placement)))
+    if total:
+        progress.line(check_memory(config, device_gib(plan, sizes)))
 
 
 def _row(plan: Plan, role: Role, size: ModelSize) -> dict[str, str]:
     """A role's cells by their column."""
-    config, placement = plan.config, plan.placement
+    config, placement, several = plan.config, plan.placement, plan.needs_cluster
     engine, num_device = config.engine.of(role), config.experiment.num_device
-    on_accelerators = num_device > 0
-    if on_accelerators and engine.kind == "vllm":
-        share, weights = engine_gib(config, role, size)
-        cache = share - weights
-    else:
-        weights = weights_gib(engine, size, on_accelerator=False)
-        cache = engine.kv_cache_gb if engine.kind == "vllm" else 0.0
-    several = plan.needs_cluster
+    weights, cache = engine_gib(config, role, size)
     row = {
         "role": role,
         "parameters": f"{size.parameters / 1e9:.3g} B ({size.source})",
@@ -106,7 +91,7 @@ def _row(plan: Plan, role: Role, size: ModelSize) -> dict[str, str]:
         "new weights by": "",
     }
     if role in plan.learners:
-        bytes = learner_bytes(size.parameters, config.training.of(role), len(placement.learners), on_accelerators)
-        row["learner"] = f"{bytes / GIB:.2f}"
+        held = learner_bytes(size.parameters, config.training.of(role), len(placement.learners), num_device > 0)
+        row["learner"] = f"{held / GIB:.2f}"
         row["new weights by"] = plan.routes[role].how if several else ""
     return row

@@ -35,10 +35,7 @@ def record_signals() -> None:
 
 
 def raise_missed_interrupt() -> None:
-    """Raise KeyboardInterrupt if SIGINT or SIGTERM came: the caller still runs, so the exception was lost.
-
-    Do nothing outside the main thread or before `record_signals`.
-    """
+    """Raise KeyboardInterrupt if SIGINT or SIGTERM came: the caller still runs, so the exception was lost."""
     if _sockets is None or threading.current_thread() is not threading.main_thread():
         return
     try:

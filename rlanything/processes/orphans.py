@@ -16,7 +16,7 @@ libc.prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
 
 
 def check_call(result: int, call: str) -> int:
-    """Return the `result` of a libc function. Raise OSError, naming `call`, if it is negative."""
+    """The `result` of a libc function. Raises OSError, naming `call`, if it is negative."""
     if result < 0:
         error = ctypes.get_errno()
         raise OSError(error, f"{call}: {os.strerror(error)}")
@@ -39,7 +39,7 @@ def adopt_orphans() -> None:
 
 
 def end_with_multiprocessing_parent() -> None:
-    """Call `die_with_parent` if multiprocessing started this process; do nothing in any other process.
+    """Call `die_with_parent` if multiprocessing started this process.
 
     vLLM's processes would otherwise survive a killed parent and keep all of its accelerator's memory.
     """

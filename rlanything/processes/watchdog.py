@@ -14,8 +14,8 @@ class Watchdog:
     """Guards a block of code, `with watchdog: step()`, or a loop that calls `beat` in each round and `rest` at the end.
 
     If the block, or the time between two beats, takes longer than `limit_s` seconds, the watchdog writes the stacks of
-    all threads to `log_path` and one message to stderr, and exits the process with status 1. The step in flight is
-    lost, as in any crash; a run goes on from its checkpoint. `key` is the configuration key that sets `limit_s`.
+    all threads to `log_path` and one message to stderr, and exits the process with status 1.
+    `key` is the configuration key that sets `limit_s`.
     """
 
     def __init__(self, limit_s: float, log_path: Path, key: str = "engine.*.step_timeout_s") -> None:

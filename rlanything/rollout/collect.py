@@ -1,4 +1,4 @@
-"""Episodes of many tasks, judged as they go: the same class in the loop's process and in every environment host."""
+"""Play and judge the episodes of many tasks, in the loop's process or in an environment host."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from rlanything.types import Group, Task
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """What to play."""
+    """A batch of tasks to play."""
 
     tasks: Sequence[Task]
     num: int
     """Episodes of every task."""
     seed: str
-    """Names the draw."""
+    """Batches with equal seeds are sampled alike."""
     rollout: RolloutConfig
     judged: bool = True
-    """Whether the reward model judges, if there is one."""
+    """The reward model judges, if there is one."""
     required: bool = True
-    """Whether an episode that the reward model cannot judge is a failure."""
+    """An episode that the reward model cannot judge is a failure."""
 
 
 Collect = Callable[[Batch, Callable[[], None]], Awaitable[list[Group]]]

@@ -1,7 +1,7 @@
 """One episode as a coroutine; a group as k episodes of one task. No episode waits for another.
 
-Each finished turn is handed to the judge while the episode goes on. Limits end an episode as truncated. If the
-infrastructure breaks an episode, it is played anew; in the end it leaves the group as a counted failure.
+The judge gets each finished turn while the episode goes on. Limits end an episode as truncated. An episode that the
+infrastructure breaks is played anew; if that fails too, it leaves the group as a counted failure.
 """
 
 from __future__ import annotations
@@ -10,61 +10,78 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from rlanything.config.schema import RolloutConfig
 from rlanything.domains.base import Domain, Env, Observation, SandboxFailure, Step
 from rlanything.engines.base import PromptTooLong, SamplingParams, request_seed
+from rlanything.engines.chat import Chat
 from rlanything.engines.chat_model import ChatModel
 from rlanything.errors import ClearError
-from rlanything.rollout.history import History
 from rlanything.rollout.judging import Judge
-from rlanything.types import Ending, Group, Status, Task, Trajectory, Turn
+from rlanything.types import Ending, Group, Prompt, Status, Task, Trajectory, Turn
 
 logger = logging.getLogger(__name__)
 RETRIED = (Status.ENV_ERROR, Status.ENV_TIMEOUT, Status.SANDBOX_ERROR)
 
 
 class EnvFailure(Exception):
-    """An environment broke an episode."""
+    """An environment broke an episode, which ends with this status."""
 
     def __init__(self, status: Status, why: str) -> None:
         super().__init__(why)
-        self.status, self.why = status, why
+        self.status = status
+
+
+class History:
+    """Renders the prompts of one episode.
+
+    With `rollout.history: append_only` a prompt is the last prompt, the sampled response and the environment's answer,
+    so a whole episode trains in one forward pass. With `paper` every prompt is rendered anew, as in the paper's code.
+    """
+
+    def __init__(self, chat: Chat, domain: Domain, task: Task, first: Observation, mode: str) -> None:
+        self.chat, self.domain, self.task, self.first, self.mode = chat, domain, task, first, mode
+        self.tools = domain.tools()
+
+    def prompt(self, turns: Sequence[Turn], steps: Sequence[Step]) -> Prompt:
+        """The prompt after these turns; `steps` are the same turns as the domain sees them."""
+        if not steps:
+            return self.chat.prompt(self.domain.opening(self.task, self.first), self.tools)
+        if self.mode == "paper":
+            return self.chat.prompt(self.domain.retold(self.task, self.first, steps), self.tools)
+        last, answer = turns[-1].prompt, self.chat.follow_up(self.domain.answer(steps[-1].observation), self.tools)
+        return Prompt(ids=[*last.ids, *turns[-1].response_ids, *answer.ids], images=(*last.images, *answer.images))
 
 
 class Player:
-    """Plays episodes of a domain with a policy. `seed` names the draw."""
+    """Plays episodes of a domain with a policy. Equal `seed`s sample alike."""
 
     def __init__(self, domain: Domain, policy: ChatModel, config: RolloutConfig, seed: str, judge: Judge) -> None:
         self.domain, self.policy, self.config, self.seed, self.judge = domain, policy, config, seed, judge
         self._limit = asyncio.Semaphore(config.max_concurrent)
 
     async def group(self, task: Task, num: int, on_end: Callable[[], None]) -> Group:
-        """`num` episodes of one task; `on_end` is called after each."""
+        """Play `num` episodes of one task; `on_end` is called after each."""
 
         async def one(index: int) -> Trajectory:
             async with self._limit:
-                trajectory = await self._with_retries(task, index)
+                for attempt in range(self.config.num_retry + 1):
+                    trajectory = await self.episode(task, index, attempt)
+                    trajectory.retries = attempt
+                    if trajectory.status not in RETRIED:
+                        break
             on_end()
             return trajectory
 
         return Group(task=task, trajectories=list(await asyncio.gather(*(one(i) for i in range(num)))))
 
-    async def _with_retries(self, task: Task, index: int) -> Trajectory:
-        for attempt in range(self.config.num_retry + 1):
-            trajectory = await self.episode(task, index, attempt)
-            trajectory.retries = attempt
-            if trajectory.status not in RETRIED:
-                break
-        return trajectory
-
     async def episode(self, task: Task, index: int, attempt: int = 0) -> Trajectory:
         """Play one episode to its end.
 
-        An environment's fault ends it as env_error, env_timeout or sandbox_error. Every other fault is raised, and so
-        is a ClearError of the environment, such as a task that cannot be played: no retry would mend it.
+        An environment's fault ends it as env_error, env_timeout or sandbox_error. Every other fault is raised. So is a
+        ClearError of the environment, such as a task that cannot be played, because no retry would mend it.
         """
         started = time.perf_counter()
         trajectory = Trajectory(task_id=task.id, index=index)
@@ -79,7 +96,7 @@ class Player:
                 async with self._environment():
                     trajectory.score = await env.score(last)
         except EnvFailure as failure:
-            trajectory.status, trajectory.error, trajectory.ending = failure.status, failure.why, Ending.BROKEN
+            trajectory.status, trajectory.error, trajectory.ending = failure.status, str(failure), Ending.BROKEN
         finally:
             if env is not None:
                 await self._close(env, task)
@@ -139,17 +156,14 @@ class Player:
             if observation.done:
                 trajectory.status, trajectory.ending = Status.COMPLETED, Ending.DONE
                 return observation
-            if completion.stop_reason == "length":  # what follows an unfinished response would be no conversation
+            if completion.stop_reason == "length":  # a cut response cannot be followed by an answer
                 trajectory.ending = Ending.LENGTH
                 return observation
         return observation
 
     @asynccontextmanager
     async def _environment(self) -> AsyncIterator[None]:
-        """Guards calls into an environment, which is third-party code: everything it raises is its failure.
-
-        Raises EnvFailure.
-        """
+        """Turn everything that an environment raises into an EnvFailure, because it is third-party code."""
         limit_s = self.config.env_timeout_s
         try:
             async with asyncio.timeout(limit_s):  # wait_for of Python 3.11 can swallow a cancellation
@@ -165,7 +179,7 @@ class Player:
             raise EnvFailure(Status.ENV_ERROR, f"{type(error).__name__}: {error}") from error
 
     async def _close(self, env: Env, task: Task) -> None:
-        """The episode is over, so an environment that cannot be closed is only logged."""
+        """Close an environment. A fault is only logged, because the episode is over."""
         try:
             async with asyncio.timeout(self.config.env_timeout_s):
                 await env.close()

@@ -1,4 +1,4 @@
-"""Proposals for tasks outside the accuracy band: the rewriter writes, the domain validates and proves."""
+"""Variants of tasks outside the accuracy band: the rewriter proposes them and the domain validates them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rlanything.algorithm.tasks import TaskPool, Wish
+from rlanything.algorithm.tasks import RewriteRequest, TaskPool
 from rlanything.config.schema import AdaptationConfig
 from rlanything.domains.base import Domain
 from rlanything.domains.parts import RejectedTask, Rewriting
 from rlanything.engines.base import PromptTooLong, request_seed
 from rlanything.engines.chat_model import ChatModel
-from rlanything.types import Group
 
 
 async def rewrite(
-    wishes: Sequence[Wish],
-    groups: Sequence[Group],
+    requests: Sequence[RewriteRequest],
     pool: TaskPool,
     rewriter: ChatModel,
     domain: Domain,
@@ -26,25 +24,22 @@ async def rewrite(
     seed: str,
     step: int,
 ) -> Counter[str]:
-    """Ask for up to `num_try` proposals a task and add the first valid one to the pool as a candidate.
+    """Ask for `num_try` proposals a task, and add the first valid one to the pool as a candidate.
 
     Returns how many proposals were made and, by reason, rejected (`proposed`, `rejected_<reason>`).
     """
     rewriting = domain.rewriting
     if rewriting is None:
         return Counter()
-    by_id = {g.task.id: g for g in groups}
     known = {domain.identity(task) for task in pool.tasks()}
     counts: Counter[str] = Counter()
-    answers = await asyncio.gather(
-        *(_propose(w, by_id[w.task.id], rewriter, rewriting, config, f"{seed}/{step}") for w in wishes)
-    )
-    for wish, texts in zip(wishes, answers, strict=True):
+    answers = await asyncio.gather(*(_propose(r, rewriter, rewriting, config, f"{seed}/{step}") for r in requests))
+    for request, texts in zip(requests, answers, strict=True):
         reasons: Counter[str] = Counter() if texts else Counter(prompt_too_long=1)
-        task_id = pool.next_id(wish.task)
+        task_id = pool.next_id(request.task)
         for text in texts:
             try:
-                task = replace(rewriting.parse(text, wish.task, wish.direction, task_id), born_step=step)
+                task = replace(rewriting.parse(text, request.task, request.direction, task_id), born_step=step)
             except RejectedTask as rejected:
                 reasons[rejected.reason] += 1
                 continue
@@ -53,26 +48,27 @@ async def rewrite(
                 continue
             known.add(domain.identity(task))
             rewriting.open(task)
-            pool.propose(task, wish.accuracy, step, domain.describe(task))
+            pool.propose(task, request.group.accuracy, step, domain.describe(task))
             counts["proposed"] += 1
             break
         else:
-            pool.reject(wish, step, dict(reasons))
+            pool.reject(request, step, dict(reasons))
         counts.update({f"rejected_{reason}": n for reason, n in reasons.items()})
     return counts
 
 
 async def _propose(
-    wish: Wish, group: Group, rewriter: ChatModel, rewriting: Rewriting, config: AdaptationConfig, seed: str
+    request: RewriteRequest, rewriter: ChatModel, rewriting: Rewriting, config: AdaptationConfig, seed: str
 ) -> list[str]:
     """The rewriter's answers; none if the prompt does not fit its context."""
+    group = request.group
     try:
         _, replies = await rewriter.ask(
-            rewriting.messages(wish.task, wish.direction, wish.accuracy, rewriting.critic(group)),
+            rewriting.messages(group.task, request.direction, group.accuracy, rewriting.critic(group)),
             num=config.num_try,
             temperature=config.temperature,
             max_tokens=config.max_response_tokens,
-            seed=request_seed(seed, wish.task.id, "rewrite"),
+            seed=request_seed(seed, group.task.id, "rewrite"),
         )
     except PromptTooLong:
         return []

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from safetensors import SafetensorError
 
-from rlanything.config.roles import Learner
+from rlanything.config.section import Learner
 from rlanything.errors import RunError
 from rlanything.weights.checksum import sealed, unsealed
 
@@ -18,23 +18,15 @@ _META = "meta.json"
 
 
 class Saveable(Protocol):
-    """A learner, as far as checkpoints are concerned."""
+    """What a checkpoint needs of a learner: its whole state, and its weights in Hugging Face format."""
 
-    def save(self, folder: Path) -> None:
-        """Write all state."""
-        ...
-
-    def load(self, folder: Path) -> None:
-        """Take it back."""
-        ...
-
-    def export(self, folder: Path) -> None:
-        """Write the weights in Hugging Face format."""
-        ...
+    def save(self, folder: Path) -> None: ...
+    def load(self, folder: Path) -> None: ...
+    def export(self, folder: Path) -> None: ...
 
 
 def save(root: Path, step: int, learners: Mapping[Learner, Saveable], state: dict[str, Any], keep: int) -> Path:
-    """Write `step_NNNNNN/`: per learner its state and a Hugging Face export, and `meta.json`; keep the `keep` newest.
+    """Write `step_NNNNNN/`: each learner's state and export, and `meta.json`. Keep the `keep` newest checkpoints.
 
     Raises RunError if the disk refuses. The half-written folder is removed, and older checkpoints stay whole.
     """
@@ -61,7 +53,7 @@ def writing(final: Path, temporary: Path) -> Iterator[None]:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors have errors of their own
         shutil.rmtree(temporary, ignore_errors=True)
-        if isinstance(error, RunError):  # a rank that is lost, say, which is not the disk's fault
+        if isinstance(error, RunError):  # such as a lost rank, which is not the disk's fault
             raise
         raise RunError(
             f"{final}: could not be written ({type(error).__name__}: {error}); free space if the "
@@ -71,17 +63,16 @@ def writing(final: Path, temporary: Path) -> Iterator[None]:
 
 def latest(root: Path) -> Path | None:
     """The newest whole checkpoint."""
-    found = _complete(root)
-    return found[-1] if found else None
+    return max(_complete(root), default=None)
 
 
 def load(folder: Path, learners: Mapping[Learner, Saveable]) -> dict[str, Any]:
-    """Restore the learners; returns what `save` was given as state, with "step". Raises RunError naming the file."""
+    """Restore the learners. Returns the state that `save` was given, with "step". Raises RunError naming the folder."""
     try:
-        state: dict[str, Any] = _state(folder)
+        state = _state(folder)
         for name, learner in learners.items():
             learner.load(folder / name)
-    except RunError:  # a rank that is lost, say, which is not the checkpoint's fault
+    except RunError:  # such as a lost rank, which is not the checkpoint's fault
         raise
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise RunError(
@@ -102,4 +93,4 @@ def _state(folder: Path) -> dict[str, Any]:
 
 
 def _complete(root: Path) -> list[Path]:
-    return sorted(p for p in root.glob("step_*") if (p / _META).is_file()) if root.is_dir() else []
+    return sorted(p for p in root.glob("step_*") if (p / _META).is_file())

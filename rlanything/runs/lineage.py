@@ -1,26 +1,26 @@
-"""What became of every rewritten task, read from the ledger: a family a root, the most interesting first."""
+"""The history of every rewritten task, read from the ledger: a family for each original, the most interesting first."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow.parquet as pq
 
+from rlanything.config.schema import AdaptationConfig
 from rlanything.runs.folder import RunFolder
 from rlanything.runs.metrics import Record, read_jsonl
 
 MAX_FAMILIES = 200  # in the report; the ledger has all
-MAX_MEASUREMENTS = 20  # newest accuracies kept a task
-MAX_REJECTED = 10  # newest fruitless rewrites kept a task
+MAX_MEASUREMENTS = 20  # newest accuracies kept of a task
+MAX_REJECTED = 10  # newest rejected rewrites kept of a task
 MAX_SENTENCE = 240  # characters
 
 Node = dict[str, Any]
 
 
-def lineages(folder: RunFolder, alpha_low: float, alpha_high: float) -> dict[str, Any]:
-    """{"families": the roots that have variants, each {"nodes": [...]} with the root first, "total": their number}.
+def lineages(folder: RunFolder, band: AdaptationConfig) -> dict[str, Any]:
+    """{"families": [{"nodes": [...]}], "total": n}: the originals that have variants, each original first in its nodes.
 
     A node has id, parent, direction, sentence, born (step), verdict (original, accepted, dropped, pending), decided
     (step), accuracy, parent_accuracy, reason, replaced, measured [[step, accuracy]] and rejected
@@ -31,15 +31,15 @@ def lineages(folder: RunFolder, alpha_low: float, alpha_high: float) -> dict[str
     families: dict[str, dict[str, Node]] = {root: {} for root in roots}
     for event in events:
         if event["root"] in roots:
-            _apply(event, families[event["root"]], alpha_low, alpha_high)
+            _apply(event, families[event["root"]], band)
     ranked = sorted(families.values(), key=_interest, reverse=True)[:MAX_FAMILIES]
-    sentences = _root_sentences(folder, [next(iter(f.values())) for f in ranked])
+    sentences = _descriptions(folder, [next(iter(f.values())) for f in ranked])
     for family in ranked:
         root = next(iter(family.values()))
         root["sentence"] = sentences.get(root["id"], root["id"])
+        replaced = {node["parent"] for node in family.values() if node["verdict"] == "accepted"}
         for node in family.values():
-            children = [n for n in family.values() if n["parent"] == node["id"]]
-            node["replaced"] = node["verdict"] == "accepted" and any(n["verdict"] == "accepted" for n in children)
+            node["replaced"] = node["verdict"] == "accepted" and node["id"] in replaced
             node["measured"] = node["measured"][-MAX_MEASUREMENTS:]
             node["rejected"] = node["rejected"][-MAX_REJECTED:]
             if len(node["sentence"]) > MAX_SENTENCE:
@@ -47,14 +47,14 @@ def lineages(folder: RunFolder, alpha_low: float, alpha_high: float) -> dict[str
     return {"families": [{"nodes": list(f.values())} for f in ranked], "total": len(families)}
 
 
-def _apply(event: Record, family: dict[str, Node], alpha_low: float, alpha_high: float) -> None:
-    """Take one ledger event into its family."""
-    if not family:  # whatever came first: the root leads its family
+def _apply(event: Record, family: dict[str, Node], band: AdaptationConfig) -> None:
+    """Record one ledger event in its family, whose first node is the original."""
+    if not family:
         family[event["root"]] = _node(event["root"], "", "original", "original")
     kind, step = event["event"], event["step"]
-    node = family.get(event["task"])
-    if node is None:
-        node = family[event["task"]] = _node(event["task"], event["parent"], event["direction"], "pending")
+    if event["task"] not in family:
+        family[event["task"]] = _node(event["task"], event["parent"], event["direction"], "pending")
+    node = family[event["task"]]
     if kind == "proposed":
         node |= {"sentence": event["description"], "born": step, "parent_accuracy": event["parent_accuracy"]}
     elif kind == "measured" and event["accuracy"] is not None:
@@ -62,22 +62,21 @@ def _apply(event: Record, family: dict[str, Node], alpha_low: float, alpha_high:
     elif kind == "rejected":
         node["rejected"].append([step, event["toward"], event["reasons"]])
     elif kind in ("accepted", "dropped"):
-        reason = _reason(event, alpha_low, alpha_high)
-        node |= {"verdict": kind, "decided": step, "accuracy": event["accuracy"], "reason": reason}
+        node |= {"verdict": kind, "decided": step, "accuracy": event["accuracy"], "reason": _reason(event, band)}
 
 
 def _node(task_id: str, parent: str, direction: str, verdict: str) -> Node:
-    decision = {"verdict": verdict, "decided": None, "accuracy": None, "parent_accuracy": None, "reason": ""}
     head = {"id": task_id, "parent": parent, "direction": direction, "sentence": task_id, "born": 0}
+    decision = {"verdict": verdict, "decided": None, "accuracy": None, "parent_accuracy": None, "reason": ""}
     return head | decision | {"measured": [], "rejected": []}
 
 
-def _reason(event: Record, alpha_low: float, alpha_high: float) -> str:
-    """The gate's verdict in words (DESIGN section 1, Adaptation)."""
+def _reason(event: Record, band: AdaptationConfig) -> str:
+    """The verdict of the gate (`algorithm.tasks.TaskPool.settle`) in words."""
     if event.get("reason") == "unmeasured":
         return "its episodes broke too often to measure it"
-    harder = event["direction"] == "harder"
-    low, high = (alpha_low, event["parent_accuracy"]) if harder else (event["parent_accuracy"], alpha_high)
+    parent = event["parent_accuracy"]
+    low, high = (band.alpha_low, parent) if event["direction"] == "harder" else (parent, band.alpha_high)
     word = "lies" if event["event"] == "accepted" else "does not lie"
     return f"solved {_percent(event['accuracy'])}, which {word} between {_percent(low)} and {_percent(high)}"
 
@@ -100,19 +99,11 @@ def _depth(node: Node, family: dict[str, Node]) -> int:
     return depth
 
 
-def _root_sentences(folder: RunFolder, roots: Sequence[Node]) -> dict[str, str]:
-    """The ledger has the sentences of variants alone; a root's stands with its episodes."""
-    wanted: dict[int, set[str]] = defaultdict(set)
-    for root in roots:
-        if root["measured"]:
-            wanted[root["measured"][-1][0]].add(root["id"])
+def _descriptions(folder: RunFolder, roots: Sequence[Node]) -> dict[str, str]:
+    """Sentences by task id, read from the newest episodes of every root: the ledger has those of variants alone."""
     found: dict[str, str] = {}
-    for step, ids in wanted.items():
+    for step in {root["measured"][-1][0] for root in roots if root["measured"]}:
         if folder.rollouts(step).exists():
-            found |= {k: v for k, v in _descriptions(folder, step) if k in ids}
+            table = pq.read_table(folder.rollouts(step), columns=["task_id", "description"])
+            found |= zip(table["task_id"].to_pylist(), table["description"].to_pylist(), strict=True)
     return found
-
-
-def _descriptions(folder: RunFolder, step: int) -> Iterable[tuple[str, str]]:
-    table = pq.read_table(folder.rollouts(step), columns=["task_id", "description"])
-    return zip(table["task_id"].to_pylist(), table["description"].to_pylist(), strict=True)

@@ -1,4 +1,4 @@
-"""Figures go to metrics.jsonl, and to the optional sinks that the configuration names.
+"""Figures go to metrics.jsonl, and to the sinks in `experiment.sinks`.
 
 A resumed run first drops the lines after its checkpoint, so that every step has exactly one line.
 """
@@ -14,91 +14,66 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
-from rlanything.config.schema import Config
 from rlanything.errors import RunError
-from rlanything.runs.folder import write_atomic
+from rlanything.runs.folder import RunFolder, write_atomic
 
 Record = dict[str, Any]
-PROJECT = "rlanything"  # the project's name in sinks that have projects
+PROJECT = "rlanything"  # in the sinks that group runs by project
 
 
 class Sink(Protocol):
-    """Something that watches a run."""
+    """Something that watches a run. The runs of wandb and trackio have these methods already."""
 
-    def log(self, step: int, values: dict[str, float]) -> None:
-        """Take the figures of a step."""
-        ...
-
-    def close(self) -> None:
-        """Flush and end."""
-        ...
+    def log(self, values: dict[str, float], step: int) -> None: ...
+    def finish(self) -> None: ...
 
 
-class TensorBoardSink:
+class TensorBoard:
     """TensorBoard event files in `<run>/tensorboard`."""
 
-    def __init__(self, config: Config, folder: Path) -> None:
-        self.writer = _require("torch.utils.tensorboard", "tensorboard").SummaryWriter(str(folder / "tensorboard"))
+    def __init__(self, folder: RunFolder) -> None:
+        writer = _require("torch.utils.tensorboard", "tensorboard").SummaryWriter
+        self.writer = writer(str(folder.path / "tensorboard"))
 
-    def log(self, step: int, values: dict[str, float]) -> None:
-        """One scalar a figure."""
+    def log(self, values: dict[str, float], step: int) -> None:
+        """Write one scalar for each figure."""
         for name, value in values.items():
             self.writer.add_scalar(name, value, step)
 
-    def close(self) -> None:
-        """Flush and end."""
+    def finish(self) -> None:
+        """Flush and close the file."""
         self.writer.close()
 
 
-class WandbSink:
+def wandb_run(folder: RunFolder) -> Sink:
     """Weights & Biases, set up by its own environment variables (WANDB_API_KEY, WANDB_PROJECT, WANDB_MODE, ...)."""
-
-    def __init__(self, config: Config, folder: Path) -> None:
-        wandb = _require("wandb", "wandb")
-        known = folder / "wandb_id"  # a resumed run goes on in the same place
-        if not known.exists():
-            write_atomic(known, secrets.token_hex(8))
-        self.run = wandb.init(
-            project=os.environ.get("WANDB_PROJECT", PROJECT),
-            name=config.experiment.name,
-            id=known.read_text(),
-            resume="allow",
-            dir=str(folder),
-            config=config.model_dump(),
-            settings=wandb.Settings(console="off", silent=True),
-        )
-
-    def log(self, step: int, values: dict[str, float]) -> None:
-        """The figures of a step."""
-        self.run.log(values, step=step)
-
-    def close(self) -> None:
-        """Finish the run."""
-        self.run.finish()
+    wandb = _require("wandb", "wandb")
+    id_file = folder.path / "wandb_id"  # a resumed run goes on under the same id
+    if not id_file.exists():
+        write_atomic(id_file, secrets.token_hex(8))
+    return wandb.init(
+        project=os.environ.get("WANDB_PROJECT", PROJECT),
+        name=folder.config.experiment.name,
+        id=id_file.read_text(),
+        resume="allow",
+        dir=str(folder.path),
+        config=folder.config.model_dump(),
+        settings=wandb.Settings(console="off", silent=True),
+    )
 
 
-class TrackioSink:
-    """trackio: figures in a local database, `trackio show` to look at them."""
-
-    def __init__(self, config: Config, folder: Path) -> None:
-        trackio = _require("trackio", "trackio")
-        self.run = trackio.init(
-            project=PROJECT, name=config.experiment.name, resume="allow", config=config.model_dump()
-        )
-
-    def log(self, step: int, values: dict[str, float]) -> None:
-        """The figures of a step."""
-        self.run.log(values, step=step)
-
-    def close(self) -> None:
-        """Finish the run."""
-        self.run.finish()
+def trackio_run(folder: RunFolder) -> Sink:
+    """trackio: figures in a local database, which `trackio show` displays."""
+    config = folder.config
+    return _require("trackio", "trackio").init(
+        project=PROJECT, name=config.experiment.name, resume="allow", config=config.model_dump()
+    )
 
 
-SINKS: dict[str, Callable[[Config, Path], Sink]] = {
-    "tensorboard": TensorBoardSink,
-    "wandb": WandbSink,
-    "trackio": TrackioSink,
+SINKS: dict[str, Callable[[RunFolder], Sink]] = {
+    "tensorboard": TensorBoard,
+    "wandb": wandb_run,
+    "trackio": trackio_run,
 }
 
 
@@ -112,31 +87,28 @@ def _require(module: str, package: str) -> Any:
 class Metrics:
     """The run's figures, a JSON line a record: {"step": n, "phase": "train" | "eval", name: number or null, ...}."""
 
-    def __init__(self, path: Path, config: Config) -> None:
-        self.path = path
-        self.sinks: list[Sink] = []
-        for name in config.experiment.sinks:
-            self.sinks.append(SINKS[name](config, path.parent))
+    def __init__(self, folder: RunFolder) -> None:
+        self.path = folder.metrics
+        self.sinks = [SINKS[name](folder) for name in folder.config.experiment.sinks]
 
     def write(self, step: int, phase: str, values: Record) -> None:
-        """Append one record; nan becomes null. Sinks see `<phase>/<split, if any>/<name>`."""
+        """Append one record; nan becomes null. Sinks get the numbers as `<phase>/<split, if any>/<name>`."""
         append_jsonl(self.path, [{"step": step, "phase": phase, **values}])
         head = f"{phase}/{values['split']}" if "split" in values else phase
-        finite = {k: float(v) for k, v in values.items() if isinstance(v, (int, float)) and math.isfinite(v)}
-        numbers = {f"{head}/{k}": v for k, v in finite.items()}
+        numbers = {k: float(v) for k, v in values.items() if isinstance(v, (int, float)) and math.isfinite(v)}
         for sink in self.sinks:
-            sink.log(step, numbers)
+            sink.log({f"{head}/{k}": v for k, v in numbers.items()}, step=step)
 
     def close(self) -> None:
         """Close the sinks."""
         for sink in self.sinks:
-            sink.close()
+            sink.finish()
 
 
 def append_jsonl(path: Path, records: Iterable[Record]) -> None:
-    """Append records to a JSON-lines file."""
+    """Append records to a JSON-lines file; nan and infinity become null."""
     with open(path, "a", encoding="utf-8") as file:
-        file.writelines(json.dumps(_plain(r), ensure_ascii=False) + "\n" for r in records)
+        file.write(_lines(records))
 
 
 def read_jsonl(path: Path) -> list[Record]:
@@ -148,15 +120,11 @@ def read_jsonl(path: Path) -> list[Record]:
 
 
 def drop_after(path: Path, step: int) -> None:
-    """Keep the records up to `step`: what came later is done anew by a resumed run."""
+    """Keep the records up to `step`, because a resumed run makes the later ones anew."""
     if path.exists():
-        kept = [r for r in read_jsonl(path) if r["step"] <= step]
-        write_atomic(path, "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in kept))
+        write_atomic(path, _lines(r for r in read_jsonl(path) if r["step"] <= step))
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def _lines(records: Iterable[Record]) -> str:
+    plain = (json.loads(json.dumps(r), parse_constant=lambda constant: None) for r in records)  # nan, infinity: null
+    return "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in plain)

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a bar per phase, a line of figures a step, nothing else."""
+"""What the terminal shows of a run: a bar for each phase and a line of figures for each step."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ class Bar:
         self.display, self.id = display, id
 
     def advance(self, n: int = 1) -> None:
-        """n more units are done."""
+        """Count n more units as done."""
         self.display.advance(self.id, n)
 
     def note(self, text: str) -> None:
-        """Say what the phase is at."""
+        """Show a text beside the bar."""
         self.display.update(self.id, note=text)
 
 
 class Progress:
     """Bars and lines on the terminal, or the lines alone if there is no terminal.
 
-    One display holds the bars of all phases under way, for phases nest (a measurement within a warm start).
+    One display holds the bars of all phases under way, because phases nest (a measurement within a warm start).
     `seconds` collects the time of every phase since `start_step`.
     """
 
@@ -54,14 +54,12 @@ class Progress:
             refresh_per_second=4,
             disable=not self.console.is_terminal,
         )
-        self.depth = 0
-        self.name = ""
-        self.seconds: dict[str, float] = {}
-        self.started = time.perf_counter()
+        self.start_step("")
 
     def start_step(self, name: str) -> None:
-        """Name what the bars are about from now on, and forget the times of the last step."""
-        self.name, self.seconds, self.started = name, {}, time.perf_counter()
+        """Put `name` before the labels of the bars, and forget the times of the last step."""
+        self.name, self.started = name, time.perf_counter()
+        self.seconds: dict[str, float] = {}
 
     @property
     def elapsed(self) -> float:
@@ -70,19 +68,17 @@ class Progress:
 
     @contextmanager
     def phase(self, label: str, total: int | None = None) -> Iterator[Bar]:
-        """Show a bar while the phase runs, and keep its time. Raises KeyboardInterrupt for a signal that got lost."""
+        """Show a bar while the phase runs, and keep its time. Raises KeyboardInterrupt if a library swallowed one."""
         raise_missed_interrupt()
         started = time.perf_counter()
-        self.depth += 1
-        if self.depth == 1:
+        if not self.display.tasks:
             self.display.start()
         bar = Bar(self.display, self.display.add_task(f"{self.name} {label}".strip(), total=total, note=""))
         try:
             yield bar
         finally:
             self.display.remove_task(bar.id)
-            self.depth -= 1
-            if self.depth == 0:
+            if not self.display.tasks:
                 self.display.stop()
             self.seconds[label] = self.seconds.get(label, 0.0) + time.perf_counter() - started
 

@@ -1,7 +1,7 @@
-"""The self-contained page of one run, report.html: figures, task lineages, episodes; nothing is loaded from outside.
+"""The self-contained page of one run, report.html: figures, task lineages, episodes. It loads nothing from outside.
 
-All data travels as one JSON block in which `<` cannot occur, and the page's scripts put it on screen as text
-only; a content security policy with the hashes of the page's own script and style stops everything else.
+All data is in one JSON block in which `<` cannot occur, and the page's scripts show it as text only. A content
+security policy with the hashes of the page's own script and style stops everything else.
 """
 
 from __future__ import annotations
@@ -26,53 +26,44 @@ from rlanything.runs.metrics import Record, read_jsonl
 
 PAGE = Path(__file__).with_name("report")
 SCRIPTS = ("dom.js", "chart.js", "curves.js", "overview.js", "tasks.js", "episodes.js")
-MAX_POINTS = 1000  # of a curve: more are neither seen nor worth the bytes
+MAX_POINTS = 1000  # of a curve: more cannot be told apart and would only take space
 NO_VALUE = "–"
 
-_HEADER = ["split", "figure", "before", "after", "change"]
+_SUCCESS = ("success (95 % interval)", "success_rate")
+_JUDGED = (("RM process accuracy", "rm_process_accuracy"), ("mean turns", "mean_turns"))
+_TESTED = (("unit tests right", "test_accuracy"), ("unit tests telling", "test_detect_rate"))
+_INVALID = ("invalid actions", "invalid_action_rate")
 
 
 def write_report(folder: RunFolder) -> None:
-    """Write `folder.report` by rename, from whatever the run has recorded so far (nothing yet is fine too)."""
+    """Write `folder.report` by rename, from all that the run has recorded so far, even if that is nothing."""
     write_atomic(folder.report, render(report_data(folder), folder.path.name))
 
 
 def before_after(folder: RunFolder) -> tuple[list[str], list[list[str]]]:
-    """(header, rows) that compare the first and the last evaluation of every split; four rows a split.
+    """(header, rows) that compare the first and the last evaluation of every split, in four rows each.
 
-    Rates are percentages, changes of rates percentage points; without a second evaluation the last two
-    columns hold a dash, without any there are no rows.
+    Rates are percentages, changes of rates percentage points. Without a second evaluation the last two columns hold a
+    dash; without any there are no rows.
     """
     evaluations = _by_split(read_jsonl(folder.metrics))
+    columns = ["before", "after"]
     spans = {(e[0]["step"], e[-1]["step"]) for e in evaluations.values()}
-    header = list(_HEADER)
     if len(spans) == 1:
         first, last = spans.pop()
-        header[2:4] = [f"step {first}", f"step {last}" if last != first else "after"]
+        columns = [f"step {first}", f"step {last}" if last != first else "after"]
     rows = []
     for split, records in evaluations.items():
         before, after = records[0], records[-1] if len(records) > 1 else {}
-        if "test_accuracy" in before:
-            judged = [
-                ["unit tests right", *_shares(before, after, "test_accuracy")],
-                ["unit tests telling", *_shares(before, after, "test_detect_rate")],
-            ]
-        else:
-            judged = [
-                ["RM process accuracy", *_shares(before, after, "rm_process_accuracy")],
-                ["mean turns", *_turns(before.get("mean_turns"), after.get("mean_turns"))],
-            ]
-        figures = [
-            ["success (95 % interval)", _success(before), _success(after), _points(before, after, "success_rate")],
-            *judged,
-            ["invalid actions", *_shares(before, after, "invalid_action_rate")],
-        ]
-        rows += [[split if i == 0 else "", *figure] for i, figure in enumerate(figures)]
-    return header, rows
+        figures = [_SUCCESS, *(_TESTED if "test_accuracy" in before else _JUDGED), _INVALID]
+        for i, (title, key) in enumerate(figures):
+            values = [_shown(before, key), _shown(after, key), _change(before, after, key)]
+            rows.append([split if i == 0 else "", title, *values])
+    return ["split", "figure", *columns, "change"], rows
 
 
 def report_data(folder: RunFolder) -> dict[str, Any]:
-    """Everything that the page shows, as JSON-ready data."""
+    """All that the page shows, as JSON-ready data."""
     records = read_jsonl(folder.metrics)
     train = [r for r in records if r["phase"] == "train"]
     evaluations = _by_split(records)
@@ -95,15 +86,13 @@ def report_data(folder: RunFolder) -> dict[str, Any]:
         "evaluations": {split: _columns(found) for split, found in evaluations.items()},
         "band": [band.alpha_low, band.alpha_high],
         "policy_band": config.get("algorithm", {}).get("band", AlgorithmConfig().band),
-        "lineages": lineages(folder, band.alpha_low, band.alpha_high),
-        "excerpts": excerpts(
-            folder, [r["step"] for r in train], [(r["step"], s) for s, e in evaluations.items() for r in e]
-        ),
+        "lineages": lineages(folder, band),
+        "excerpts": excerpts(folder, _steps(train), {split: _steps(found) for split, found in evaluations.items()}),
     }
 
 
 def render(data: dict[str, Any], title: str) -> str:
-    """The page. No `<` of the data survives as a character, so that no text in it can end the block it stands in."""
+    """The page. The data holds no `<` as a character, so that no text in it can end the block that it is in."""
     style = "\n" + (PAGE / "style.css").read_text(encoding="utf-8")
     script = '\n"use strict";\n' + "".join((PAGE / name).read_text(encoding="utf-8") for name in SCRIPTS)
     sources = f"style-src '{_hash(style)}'; script-src '{_hash(script)}'"
@@ -133,6 +122,10 @@ def _by_split(records: Sequence[Record]) -> dict[str, list[Record]]:
     return splits
 
 
+def _steps(records: Sequence[Record]) -> list[int]:
+    return [record["step"] for record in records]
+
+
 def _columns(records: Sequence[Record]) -> dict[str, list[float | None]]:
     """Records as columns, five digits a number; thinned to `MAX_POINTS` rows that keep the first and the last."""
     stride = max(1, math.ceil(len(records) / MAX_POINTS))
@@ -145,28 +138,19 @@ def _short(value: float | None) -> float | None:
     return value if value is None or isinstance(value, int) else float(f"{value:.5g}")
 
 
-def _percent(value: float | None) -> str:
-    return NO_VALUE if value is None else f"{100 * value:.1f} %"
+def _shown(record: Record, key: str) -> str:
+    value, low, high = (record.get(k) for k in (key, "success_low", "success_high"))
+    if value is None:
+        return NO_VALUE
+    if key == "mean_turns":
+        return f"{value:.1f}"
+    if key == "success_rate" and low is not None and high is not None:
+        return f"{100 * value:.1f} % ({100 * low:.1f} to {100 * high:.1f})"
+    return f"{100 * value:.1f} %"
 
 
-def _shares(before: Record, after: Record, name: str) -> list[str]:
-    return [_percent(before.get(name)), _percent(after.get(name)), _points(before, after, name)]
-
-
-def _turns(before: float | None, after: float | None) -> list[str]:
-    change = NO_VALUE if before is None or after is None else f"{after - before:+.1f}"
-    return [*(NO_VALUE if t is None else f"{t:.1f}" for t in (before, after)), change]
-
-
-def _success(record: Record) -> str:
-    rate, low, high = (record.get(k) for k in ("success_rate", "success_low", "success_high"))
-    return (
-        _percent(rate)
-        if rate is None or low is None or high is None
-        else f"{_percent(rate)} ({100 * low:.1f} to {100 * high:.1f})"
-    )
-
-
-def _points(before: Record, after: Record, name: str) -> str:
-    a, b = before.get(name), after.get(name)
-    return NO_VALUE if a is None or b is None else f"{100 * (b - a):+.1f} points"
+def _change(before: Record, after: Record, key: str) -> str:
+    a, b = before.get(key), after.get(key)
+    if a is None or b is None:
+        return NO_VALUE
+    return f"{b - a:+.1f}" if key == "mean_turns" else f"{100 * (b - a):+.1f} points"

@@ -1,6 +1,6 @@
-"""Episodes on disk: one parquet file a step, a row an episode, turns and judgements nested; nothing is left out.
+"""Episodes on disk: one parquet file a step, a row an episode, turns and judgements nested. Nothing is left out.
 
-A judgement of one episode stands in that episode's row, a judgement of all episodes in the row of the first.
+A judgement of one episode is in that episode's row. A judgement of all episodes is in the row of the first.
 """
 
 from __future__ import annotations
@@ -13,20 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rlanything.runs.folder import write_atomic
-from rlanything.types import (
-    Direction,
-    Ending,
-    Group,
-    Image,
-    Judgement,
-    Prompt,
-    Score,
-    Status,
-    Task,
-    Trajectory,
-    Turn,
-)
+from rlanything.types import Direction, Ending, Group, Image, Judgement, Prompt, Score, Status, Task, Trajectory, Turn
 
+Row = dict[str, Any]
 _IDS, _FLOATS, _TEXT, _TEXTS = pa.list_(pa.int32()), pa.list_(pa.float32()), pa.string(), pa.list_(pa.string())
 PROMPT = pa.struct({"ids": _IDS, "images": pa.list_(pa.struct({"path": _TEXT, "digest": _TEXT}))})
 SCORE = pa.struct({"success": pa.bool_(), "reward": pa.float64(), "answer": _TEXT})
@@ -77,13 +66,11 @@ SCHEMA = pa.schema(
 def write_groups(
     path: Path, groups: Sequence[Group], describe: Callable[[Task], str], kind: Callable[[Task], str]
 ) -> None:
-    """Write all episodes of the groups. The task's payload stays with the dataset; its description is kept."""
-    rows: list[dict[str, Any]] = []
+    """Write all episodes of the groups, with the tasks' descriptions but not their payloads."""
+    rows: list[Row] = []
     for group in groups:
-        task = group.task
-        head: dict[str, Any] = {"root_id": task.root_id, "parent_id": task.parent_id, "direction": str(task.direction)}
-        head |= {"born_step": task.born_step, "description": describe(task), "kind": kind(task)}
-        judgements: dict[int, list[dict[str, Any]]] = {t.index: [] for t in group.trajectories}
+        head = vars(group.task) | {"description": describe(group.task), "kind": kind(group.task)}
+        judgements: dict[int, list[Row]] = {t.index: [] for t in group.trajectories}
         for judgement in group.judgements:
             episode = group.trajectories[0].index if judgement.shared else next(iter(judgement.scores))[0]
             judgements[episode].append(_judgement_row(judgement))
@@ -93,30 +80,29 @@ def write_groups(
     write_atomic(path, sink.getvalue().to_pybytes())
 
 
-def _row(trajectory: Trajectory) -> dict[str, Any]:
-    # Not dataclasses.asdict: it copies every token id, and that takes longer than writing them.
+def _row(trajectory: Trajectory) -> Row:
+    # dataclasses.asdict would copy every token id, which takes longer than writing them.
     turns = [vars(turn) | {"prompt": _prompt_row(turn.prompt)} for turn in trajectory.turns]
     score = vars(trajectory.score) if trajectory.score else None
     return vars(trajectory) | {"turns": turns, "score": score, "outcome": trajectory.outcome}
 
 
-def _judgement_row(judgement: Judgement) -> dict[str, Any]:
+def _judgement_row(judgement: Judgement) -> Row:
     scores = [{"episode": e, "turn": i, "score": s} for (e, i), s in judgement.scores.items()]
     return vars(judgement) | {"prompt": _prompt_row(judgement.prompt), "scores": scores}
 
 
-def _prompt_row(prompt: Prompt) -> dict[str, Any]:
+def _prompt_row(prompt: Prompt) -> Row:
     return {"ids": prompt.ids, "images": [vars(image) for image in prompt.images]}
 
 
-def read_rows(path: Path, columns: list[str] | None = None) -> list[dict[str, Any]]:
+def read_rows(path: Path) -> list[Row]:
     """The rows of a file as plain dicts."""
-    rows: list[dict[str, Any]] = pq.read_table(path, columns=columns).to_pylist()
-    return rows
+    return pq.read_table(path).to_pylist()
 
 
 def read_groups(path: Path, tasks: dict[str, Task]) -> list[Group]:
-    """The groups of a file. Tasks come from `tasks` by their id; a task that is not there has no payload."""
+    """The groups of a file. Tasks are looked up in `tasks` by their id; a task that is missing there has no payload."""
     groups: dict[str, Group] = {}
     for row in read_rows(path):
         id, direction = row["task_id"], Direction(row["direction"])
@@ -129,7 +115,7 @@ def read_groups(path: Path, tasks: dict[str, Task]) -> list[Group]:
     return list(groups.values())
 
 
-def _trajectory(row: dict[str, Any]) -> Trajectory:
+def _trajectory(row: Row) -> Trajectory:
     plain = ("task_id", "index", "first_observation", "error", "seconds", "retries", "reward")
     return Trajectory(
         turns=[_turn(t) for t in row["turns"]],
@@ -140,15 +126,15 @@ def _trajectory(row: dict[str, Any]) -> Trajectory:
     )
 
 
-def _turn(row: dict[str, Any]) -> Turn:
+def _turn(row: Row) -> Turn:
     tuples = {name: tuple(row[name]) for name in ("images", "results")}
     return Turn(**{**row, **tuples, "prompt": _prompt(row["prompt"])})
 
 
-def _judgement(row: dict[str, Any]) -> Judgement:
+def _judgement(row: Row) -> Judgement:
     scores = {(s["episode"], s["turn"]): s["score"] for s in row["scores"]}
     return Judgement(**{**row, "prompt": _prompt(row["prompt"]), "scores": scores})
 
 
-def _prompt(row: dict[str, Any]) -> Prompt:
+def _prompt(row: Row) -> Prompt:
     return Prompt(ids=row["ids"], images=tuple(Image(**image) for image in row["images"]))

@@ -20,14 +20,6 @@ PACKAGES = "/packages"  # where the root holds the packages that programs may im
 DEVICES = ("null", "zero", "random", "urandom")
 NOBODY = 65534  # the user that programs are on the host, if the runner was started by root
 INSIDE = 1000  # the user that a program sees itself as
-NAMESPACES = (
-    kernel.CLONE_NEWUSER
-    | kernel.CLONE_NEWNS
-    | kernel.CLONE_NEWNET
-    | kernel.CLONE_NEWIPC
-    | kernel.CLONE_NEWUTS
-    | kernel.CLONE_NEWPID
-)
 
 
 def isolate(packages: str = "") -> None:
@@ -52,7 +44,7 @@ def isolate(packages: str = "") -> None:
             raise OSError(f"the interpreter is in {own}, but programs get a /tmp of their own; install it elsewhere")
         # The parents of `own` may be closed to INSIDE (a home folder, say). Being there already needs no permission.
         os.chdir(own)
-        kernel.unshare(NAMESPACES)
+        kernel.unshare(kernel.ALL_NAMESPACES)
     except OSError as error:
         os.write(ready[1], str(error).encode())
         os._exit(0)

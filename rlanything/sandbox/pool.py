@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from rlanything.errors import ClearError
+from rlanything.errors import TaskError
 from rlanything.sandbox.kernel import SUPPORTED
 from rlanything.sandbox.packages import install, modules
 from rlanything.sandbox.protocol import MIB, Execution, Limits, Verdict, receive, send
@@ -33,7 +33,7 @@ _MAIN = (
 logger = logging.getLogger(__name__)
 
 
-class SandboxUnavailable(ClearError, RuntimeError):
+class SandboxUnavailable(TaskError):
     """This machine cannot isolate programs. The message says why and what to do."""
 
 

@@ -38,7 +38,6 @@ STREAMS = (
     (1, "stdout", "w", "surrogateescape"),
     (2, "stderr", "w", "backslashreplace"),
 )
-PACKAGE = "rlanything"
 ENVIRONMENT = {
     "HOME": "/tmp", "USER": "user", "LOGNAME": "user", "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8",
     "LC_ALL": "C.UTF-8", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
@@ -72,7 +71,7 @@ def prepare() -> None:
     Call it once, after `gc.freeze`: `_flush_files` finds the streams through the garbage collector, which would not
     list them if they were frozen.
     """
-    for name in [n for n in sys.modules if n.partition(".")[0] == PACKAGE]:
+    for name in [n for n in sys.modules if n.partition(".")[0] == "rlanything"]:
         del sys.modules[name]
     os.environ.clear()
     os.environ |= ENVIRONMENT

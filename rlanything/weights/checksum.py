@@ -1,7 +1,6 @@
-"""Checksums: of model weights, to prove that learner and engine hold the same ones, and of a checkpoint's files.
+"""Checksums of model weights, which prove that learner and engine hold the same ones, and of a checkpoint's files.
 
-The hash function is BLAKE3, because hashing all weights is part of every training step (`benchmarks/weight_sync.py`
-prints GB/s).
+The hash function is BLAKE3, as every training step hashes all weights (`benchmarks/weight_sync.py` prints GB/s).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ THREADS_FROM = 1 << 20  # bytes of a tensor from which several threads hash fast
 
 
 class Digest:
-    """The checksum of named weights (Hugging Face names) as it is computed, one weight at a time.
+    """Computes the checksum of named weights (Hugging Face names), one weight at a time.
 
     It covers names, shapes and bytes after a cast to the engine's `dtype`, in any order of the weights. An output head
     that equals the input embedding is left out, because some sides list tied weights once and others twice.
@@ -40,12 +39,11 @@ class Digest:
 
     def hexdigest(self) -> str:
         """The checksum of all weights added so far: 32 hexadecimal digits."""
-        digests = dict(self._digests)
-        if digests.get(LM_HEAD) in {digest for name, digest in digests.items() if name.endswith(EMBEDDING)}:
-            del digests[LM_HEAD]
+        embeddings = [digest for name, digest in self._digests.items() if name.endswith(EMBEDDING)]
         total = blake3(str(self.dtype).encode())
-        for name in sorted(digests):
-            total.update(name.encode() + b"\0" + digests[name])
+        for name, digest in sorted(self._digests.items()):
+            if name != LM_HEAD or digest not in embeddings:
+                total.update(name.encode() + b"\0" + digest)
         return total.hexdigest(length=16)
 
 

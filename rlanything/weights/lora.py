@@ -1,9 +1,8 @@
 """Low-rank adapters (LoRA, arXiv 2106.09685) between learner and engines.
 
 The learner sends only its adapters: MODULE.lora_A [rank, in] and MODULE.lora_B [out, rank], which includes the scale.
-Engines add lora_B @ lora_A to the weights in the model's files, so generation costs nothing more and engines load
-weights in one way. The sum is rounded to the engine's dtype; importance weights correct that along with the other
-differences between learner and engine.
+Engines add lora_B @ lora_A to the weights in the model's files, so generation costs nothing more. The sum is rounded to
+the engine's dtype; importance weights correct that along with the other differences between learner and engine.
 """
 
 from __future__ import annotations
@@ -47,7 +46,8 @@ def with_base(tensors: Named, base: Callable[[], Named]) -> tuple[Named, dict[st
     """
     tensors = iter(tensors)
     first = list(islice(tensors, 1))
+    tensors = chain(first, tensors)
     if not (first and first[0][0].endswith(LORA_A)):
-        return chain(first, tensors), {}
-    adapters = dict(chain(first, tensors))
+        return tensors, {}
+    adapters = dict(tensors)
     return merged(base(), adapters.items()), adapters

@@ -1,6 +1,6 @@
-"""What `dtype: auto` means: bfloat16 if the hardware multiplies it, else float32.
+"""Resolves `dtype: auto`: bfloat16 if the hardware multiplies it, else float32.
 
-A CPU without bfloat16 instructions emulates them: one with AVX2 alone takes 60 times as long as in float32.
+A CPU without bfloat16 instructions emulates them: with AVX2 alone, that takes 60 times as long as float32.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ NATIVE = ("avx512_bf16", "amx_bf16", "bf16")  # bfloat16's names in torch.cpu.ge
 
 
 def multiplies_bfloat16(on_accelerator: bool) -> bool:
-    """Whether this machine's CPU, or its accelerator, multiplies bfloat16.
+    """True if this machine's CPU, or its accelerator, multiplies bfloat16.
 
-    A machine without an accelerator assumes it of the accelerators of others: it may only be planning a run.
+    A machine without an accelerator assumes that others' accelerators do: it may only be planning a run.
     """
     if on_accelerator:
         return not torch.cuda.is_available() or torch.cuda.is_bf16_supported(including_emulation=False)
@@ -21,13 +21,8 @@ def multiplies_bfloat16(on_accelerator: bool) -> bool:
     return any(capabilities.get(name) for name in NATIVE)
 
 
-def resolve_dtype(dtype: str, on_accelerator: bool) -> str:
-    """`dtype`, or "bfloat16" or "float32" if it is "auto"."""
-    if dtype != "auto":
-        return dtype
-    return "bfloat16" if multiplies_bfloat16(on_accelerator) else "float32"
-
-
 def torch_dtype(dtype: str, on_accelerator: bool) -> torch.dtype:
-    """`resolve_dtype` as a torch dtype."""
-    return {"bfloat16": torch.bfloat16, "float32": torch.float32}[resolve_dtype(dtype, on_accelerator)]
+    """The type that a configuration's `dtype` names: auto, bfloat16 or float32."""
+    if dtype == "auto":
+        dtype = "bfloat16" if multiplies_bfloat16(on_accelerator) else "float32"
+    return {"bfloat16": torch.bfloat16, "float32": torch.float32}[dtype]

@@ -164,11 +164,7 @@ def build(data) -> Group:
 def test_advantages_of_a_step_index_sum_to_zero(data, config):
     g = build(data)
     assign_advantages([g], config)
-    if config.advantage == "step_index":
-        for i in range(5):
-            total = sum(t.turns[i].advantage or 0 for t in g.valid if i < len(t.turns))
-            assert total == pytest.approx(0, abs=1e-9)
-    if config.advantage == "separate" and config.negative_weight == 1:
+    if config.advantage in ("step_index", "separate") and config.negative_weight == 1:
         for i in range(5):
             total = sum(t.turns[i].advantage or 0 for t in g.valid if i < len(t.turns))
             assert total == pytest.approx(0, abs=1e-9)

@@ -54,17 +54,17 @@ def test_no_task_is_drawn_twice_in_one_step():
     assert len(p.draw(16, 0)) == 5, "all, where there are fewer than asked for"
 
 
-def test_tasks_outside_the_band_are_wished_for_extremes_first():
+def test_tasks_outside_the_band_are_rewritten_extremes_first():
     p = pool()
     tasks = p.draw(4, 0)
     groups = [rolled(t, s) for t, s in zip(tasks, (1, 4, 8, 0), strict=True)]
-    wishes = p.wishes(groups, 10, 2)
-    assert [(w.task.id, w.direction) for w in wishes] == [
+    requests = p.rewrite_requests(groups, 10, 2)
+    assert [(r.task.id, r.direction) for r in requests] == [
         (tasks[2].id, Direction.HARDER),
         (tasks[3].id, Direction.EASIER),
         (tasks[0].id, Direction.EASIER),
     ]
-    assert len(p.wishes(groups, 1, 2)) == 1
+    assert len(p.rewrite_requests(groups, 1, 2)) == 1
 
 
 def test_an_accepted_variant_joins_and_its_original_stays():
@@ -130,7 +130,7 @@ def test_a_task_with_a_waiting_candidate_is_not_rewritten_again():
     p = pool(1)
     [first] = p.draw(1, 0)
     p.propose(variant(p, first, Direction.EASIER), 0.0, 1, "")
-    assert p.wishes([rolled(first, 0)], 10, 2) == []
+    assert p.rewrite_requests([rolled(first, 0)], 10, 2) == []
 
 
 def test_state_survives_json_and_goes_on_alike():

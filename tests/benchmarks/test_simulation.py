@@ -8,6 +8,7 @@ from dataclasses import replace
 from zlib import crc32
 
 import pytest
+from simulate_cluster import scaled
 from simulation import (
     MODELS,
     Clock,
@@ -19,12 +20,11 @@ from simulation import (
     Turn,
     Workload,
     draw_episodes,
-    scaled,
     simulate,
     update_s,
 )
 
-from rlanything.config.schema import Config, EngineConfig
+from rlanything.config.schema import Config
 
 FREE = Costs(**dict.fromkeys(vars(Costs()), 0.0))
 SPEED = Speed(t0=0.01, t1=0.001, t2=1e-6, prefill_s=1e-4, max_num_seqs=8)
@@ -160,11 +160,7 @@ def test_routing_is_that_of_the_replicated_engine():
     """Episodes come and go in random order; both send every request to the same replica."""
     from rlanything.cluster.engines import ReplicatedEngine
 
-    real, clock, rng = (
-        ReplicatedEngine("policy", [None] * 5, None, EngineConfig(), False, 1.0, ""),
-        Clock(),
-        random.Random(0),
-    )
+    real, clock, rng = ReplicatedEngine("policy", Config(), [None] * 5, None, ""), Clock(), random.Random(0)
     host = Host(clock, {"policy": [None] * 5}, [], FREE, 0)
     under_way, held = [], {}
     for _ in range(500):

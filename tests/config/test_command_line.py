@@ -6,10 +6,10 @@ import time
 from pathlib import Path
 
 import pytest
+from alfworld_games.files import write_packed
+from alfworld_games.generator import generate_games
 
 from rlanything.__main__ import COMMANDS
-from rlanything.domains.alfworld.export import write_packed
-from rlanything.domains.alfworld.generator import generate_games
 
 ROOT = Path(__file__).parents[2]
 QUICKSTART = f"config={ROOT}/configs/quickstart/alfworld"

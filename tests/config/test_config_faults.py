@@ -5,12 +5,12 @@ from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from rlanything.config.faults import MOVED
 from rlanything.config.load import load_as, load_config
-from rlanything.config.options import check_options
+from rlanything.config.plugins import make_options
 from rlanything.config.reading import kind_of
 from rlanything.config.schema import Config
 from rlanything.config.section import Section
 from rlanything.domains.alfworld.options import AlfworldOptions
-from rlanything.domains.coding.options import CodingOptions
+from rlanything.domains.coding.domain import CodingOptions
 from rlanything.domains.registry import OPTIONS, make_domain, resolve_options
 from rlanything.errors import ConfigError
 
@@ -151,10 +151,10 @@ class Dice(Section):
 
 
 def test_rules_of_someones_own_options_are_told():
-    assert check_options(Dice, {"sides": 8}).sides == 8
+    assert make_options("dice", Dice, {"sides": 8}).sides == 8
     with pytest.raises(ConfigError, match="dice.sides: found 7: not an even number"):
-        check_options(Dice, {"sides": 7}, "dice")
+        make_options("dice", Dice, {"sides": 7})
     with pytest.raises(ConfigError, match="dice.colour: found 'x': .*at least 3 characters"):
-        check_options(Dice, {"colour": "x"}, "dice")
+        make_options("dice", Dice, {"colour": "x"})
     with pytest.raises(ConfigError, match="dice: loaded is not on the die"):
-        check_options(Dice, {"loaded": 7}, "dice")
+        make_options("dice", Dice, {"loaded": 7})

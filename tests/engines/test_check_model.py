@@ -7,7 +7,7 @@ import pytest
 from transformers import AutoConfig, AutoTokenizer, MistralConfig
 
 from rlanything.config.schema import EngineConfig, ModelConfig
-from rlanything.engines import check_model, make_engine
+from rlanything.engines import check_model, start_engine
 from rlanything.engines.base import EngineError
 from rlanything.engines.chat_model import start_chat_model
 from rlanything.engines.small.engine import _check_supported
@@ -85,4 +85,4 @@ def test_vllm_that_is_not_installed_is_named(world, tmp_path, monkeypatch):
     for module in ("", ".asynchronous", ".in_process"):  # each of which another test may have imported
         monkeypatch.setitem(sys.modules, f"rlanything.engines.vllm{module}", None)
     with pytest.raises(EngineError, match="engine.*kind=vllm: .* set kind=transformers"):
-        make_engine(ModelConfig(path=str(world.model)), EngineConfig(kind="vllm"), 0, tmp_path / "log")
+        start_engine(ModelConfig(path=str(world.model)), EngineConfig(kind="vllm"), 0, tmp_path / "log")

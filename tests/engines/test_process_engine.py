@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from rlanything.config.schema import EngineConfig, ModelConfig
-from rlanything.engines import make_engine
+from rlanything.engines import start_engine
 from rlanything.engines.base import Completion, Engine, EngineError, PromptTooLong, SamplingParams
 from rlanything.engines.chat_model import start_chat_model
 
@@ -24,7 +24,7 @@ CONFIG = EngineConfig(
 
 
 def start(world, tmp_path, **changes) -> Engine:
-    return make_engine(
+    return start_engine(
         ModelConfig(path=str(world.model)), CONFIG.model_copy(update=changes), 0, tmp_path / "engine.log"
     )
 
@@ -49,11 +49,6 @@ def test_a_conversation_is_encoded_over_there_into_the_same_prompt(world, tmp_pa
         (prompt, replies), generated = asyncio.run(both())
     assert prompt == model.chat.prompt(messages)
     assert [reply.ids for reply in replies] == [c.token_ids for c in generated]
-
-
-def test_a_conversation_that_nobody_can_encode_is_an_error(engine):
-    with pytest.raises(EngineError, match="without an encoder"):
-        asyncio.run(engine.ask([{"role": "user", "content": "a mug"}], SamplingParams()))
 
 
 def gone(pid: int) -> bool:

@@ -56,7 +56,7 @@ def test_policy_reward_model_and_problems_train_together(coding, tmp_path):
     assert all(r["policy/logprob_abs_diff"] < 1e-3 and r["reward/logprob_abs_diff"] < 1e-3 for r in records)
     groups = read_groups(tmp_path / "run/rollouts/step_000001.parquet", {})
     assert all(len(g.shared) == 3 and len(g.trajectories) == 4 for g in groups)
-    assert all(len(g.covering((e, 0))) == 3 for g in groups for e in range(4))
+    assert all(sum((e, 0) in j.scores for j in g.judgements) == 3 for g in groups for e in range(4))
     assert "success" in (tmp_path / "run/report.html").read_text()
     result = run(config, tmp_path, "coding_eval.py")
     assert result.returncode == 1 and "holds a training run" in result.stderr

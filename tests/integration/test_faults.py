@@ -178,8 +178,8 @@ def test_a_cut_data_file_is_named(started, world, tmp_path, run_broken):
 
 
 def test_a_game_that_cannot_be_won_is_named(world, tmp_path, run_broken):
-    from rlanything.domains.alfworld.export import write_packed
-    from rlanything.domains.alfworld.generator import generate_games
+    from alfworld_games.files import write_packed
+    from alfworld_games.generator import generate_games
 
     [game] = generate_games("train", 1, seed=5)
     data = game.data | {"pddl_problem": game.data["pddl_problem"].replace("(pickupable ", "(moveable ")}

@@ -16,9 +16,8 @@ from launches import JOIN, LOOPBACK, assert_nobody_works_in, listening, wait_for
 
 from rlanything.launch import __main__ as launcher
 from rlanything.launch import status
-from rlanything.launch.access import ASK_LOOPBACK
-from rlanything.launch.addresses import address_of
 from rlanything.launch.membership import LaunchError, Membership
+from rlanything.launch.network import ASK_LOOPBACK, address_of
 from rlanything.launch.status import StatusConnection, StatusServer
 
 pytestmark = pytest.mark.integration

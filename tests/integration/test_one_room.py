@@ -4,13 +4,13 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from alfworld_games.files import write_packed
+from alfworld_games.generator import generate_games
 from builders import config_of
 from runs_helpers import small_config
 
 from rlanything.config.schema import LearnerConfig, ModelConfig
 from rlanything.domains.alfworld.domain import AlfworldDomain
-from rlanything.domains.alfworld.export import write_packed
-from rlanything.domains.alfworld.generator import generate_games
 from rlanything.engines.chat import Chat
 from rlanything.learner.deepspeed import Learner
 from rlanything.runs.metrics import read_jsonl

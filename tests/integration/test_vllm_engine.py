@@ -10,15 +10,18 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
+import engine_helpers
 import psutil
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
+from engine_helpers import VOCAB, generate, load_model, perturb, prompts, save_model
+from transformers import PreTrainedModel
 
-from rlanything.config.schema import EngineConfig
+from rlanything.config.schema import EngineConfig, ModelConfig
 from rlanything.engines.base import Completion, Engine, EngineDead, EngineError, PromptTooLong, SamplingParams
 from rlanything.weights.checksum import checksum
 from rlanything.weights.transfer import IncomingWeights, pieces
@@ -28,43 +31,23 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed"),
 ]
-VOCAB = 256
 KINDS = ["in_process", "asynchronous"]
-TOLERANCE = 1e-4
-
-
-def make_config(max_model_len: int = 256) -> EngineConfig:
-    shares = {"kv_cache_gb": 0.05, "gpu_memory_utilization": 0.2}
-    return EngineConfig(dtype="float32", max_model_len=max_model_len, max_num_seqs=16, **shares)
+assert_logprobs = partial(engine_helpers.assert_logprobs, tolerance=1e-4)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("qwen3")
-    torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=VOCAB,
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=64,
-        max_position_embeddings=512,
-        initializer_range=0.3,
-        tie_word_embeddings=True,
-        eos_token_id=1,
-        pad_token_id=0,
-    )
-    Qwen3ForCausalLM(config).save_pretrained(path)
-    return path
+    return save_model("qwen3", tmp_path_factory.mktemp("qwen3"), head_dim=64)
 
 
 def start(kind: str, folder: Path, log: Path, sleeps: bool = False) -> Engine:
     from rlanything.engines.vllm.asynchronous import AsyncVLLM
     from rlanything.engines.vllm.in_process import InProcessVLLM
 
-    return (AsyncVLLM if kind == "asynchronous" else InProcessVLLM)(folder, make_config(), log, sleeps=sleeps)
+    engine = AsyncVLLM if kind == "asynchronous" else InProcessVLLM
+    shares = {"kv_cache_gb": 0.05, "gpu_memory_utilization": 0.2}
+    config = EngineConfig(dtype="float32", max_model_len=256, max_num_seqs=16, **shares)
+    return engine(ModelConfig(path=str(folder)), config, 0, log, sleeps)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -87,32 +70,9 @@ def engine(folder: Path, request: pytest.FixtureRequest) -> Iterator[Engine]:
 @pytest.fixture
 def model(engine: Engine, folder: Path) -> PreTrainedModel:
     """The weights of the folder, in the engine too."""
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    model = load_model(folder)
     engine.load_weights(0, model.named_parameters())
     return model
-
-
-def prompts(*lengths: int) -> list[list[int]]:
-    generator = torch.Generator().manual_seed(0)
-    return [torch.randint(2, VOCAB, (length,), generator=generator).tolist() for length in lengths]
-
-
-def generate(engine: Engine, batch: list[list[int]], n: int = 1, **sampling: object) -> list[list[Completion]]:
-    async def all_at_once() -> list[list[Completion]]:
-        values: dict = {"temperature": 0.8, "max_tokens": 12} | sampling
-        calls = [engine.generate(p, SamplingParams(**{"seed": i} | values), n=n) for i, p in enumerate(batch)]
-        return list(await asyncio.gather(*calls))
-
-    return asyncio.run(all_at_once())
-
-
-def assert_logprobs(model: PreTrainedModel, batch: list[list[int]], outputs: list[list[Completion]]) -> None:
-    for prompt, completions in zip(batch, outputs, strict=True):
-        for completion in completions:
-            with torch.no_grad():
-                logits = model(torch.tensor([prompt + completion.token_ids])).logits[0, len(prompt) - 1 : -1] / 0.8
-            expected = logits.log_softmax(-1)[torch.arange(len(completion.token_ids)), completion.token_ids]
-            assert completion.logprobs == pytest.approx(expected.tolist(), abs=TOLERANCE)
 
 
 def test_cleared_caches_are_empty(engine: Engine, model: PreTrainedModel) -> None:
@@ -127,11 +87,8 @@ def test_cleared_caches_are_empty(engine: Engine, model: PreTrainedModel) -> Non
 
 
 def test_the_checksum_before_any_load_is_that_of_the_files(folder: Path, tmp_path: Path) -> None:
-    from rlanything.engines.vllm.in_process import InProcessVLLM
-
-    engine = InProcessVLLM(folder, make_config(), tmp_path / "engine.log")
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    assert engine.checksum() == checksum(model.named_parameters(), torch.float32)
+    engine = start("in_process", folder, tmp_path / "engine.log")
+    assert engine.checksum() == checksum(load_model(folder).named_parameters(), torch.float32)
     engine.close()
 
 
@@ -143,9 +100,7 @@ def test_logprobs_are_those_of_the_sampling_temperature(engine: Engine, model: P
 def test_new_weights_show_in_the_logprobs_of_a_tied_model(engine: Engine, model: PreTrainedModel) -> None:
     batch = prompts(70, 71)
     generate(engine, batch)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.05 * torch.randn_like(parameter))
+    perturb(model)
     engine.load_weights(7, model.named_parameters())
     before = engine.stats().cached_prompt_tokens
     outputs = generate(engine, batch)
@@ -247,10 +202,8 @@ def test_a_cancelled_caller_is_no_request_under_way_for_new_weights(engine: Engi
 def test_two_engines_share_the_process_and_closing_one_keeps_the_other_and_torch_distributed(
     engine: Engine, model: PreTrainedModel, folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    from rlanything.engines.vllm.in_process import InProcessVLLM
-
     log = tmp_path / "second.log"
-    second = InProcessVLLM(folder, make_config(), log)
+    second = start("in_process", folder, log)
     batch = prompts(30)
     assert_logprobs(model, batch, generate(second, batch))
     second.close()
@@ -272,7 +225,7 @@ def test_an_engine_takes_weights_from_a_process_on_its_device_before_it_has_its_
     from vllm.platforms import current_platform
 
     device = torch.device("cpu" if current_platform.is_cpu() else "cuda")
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    model = load_model(folder)
     engine = start("asynchronous", folder, tmp_path / "engine.log", sleeps=True)
     batch = prompts(40, 41)
     assert_logprobs(model, batch, generate(engine, batch))
@@ -280,9 +233,7 @@ def test_an_engine_takes_weights_from_a_process_on_its_device_before_it_has_its_
     meeting = IpcMeeting(name=uuid4().hex, senders=(0,), on_accelerators=device.type == "cuda")
     for version in (1, 2):
         engine.sleep()
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.add_(0.05 * torch.randn_like(parameter))
+        perturb(model)
         engine.wake(cache=False)
         with ThreadPoolExecutor() as pool:
             incoming = IncomingWeights(meeting=meeting, first_worker=0, expected=expected)
@@ -336,12 +287,12 @@ def test_the_process_of_an_asynchronous_engine_ends_with_the_one_that_started_it
 import sys
 import threading
 from pathlib import Path
-from rlanything.config.schema import EngineConfig
+from rlanything.config.schema import EngineConfig, ModelConfig
 from rlanything.engines.vllm.asynchronous import AsyncVLLM
 
 if __name__ == "__main__":
     config = EngineConfig(dtype="float32", max_model_len=256, max_num_seqs=16, kv_cache_gb=0.05)
-    engine = AsyncVLLM({str(folder)!r}, config, Path({str(tmp_path / "engine.log")!r}))
+    engine = AsyncVLLM(ModelConfig(path={str(folder)!r}), config, 0, Path({str(tmp_path / "engine.log")!r}))
     print("up", flush=True)
     sys.stdin.read()
 """

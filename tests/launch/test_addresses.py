@@ -5,8 +5,8 @@ import socket
 
 import pytest
 
-from rlanything.launch import addresses
-from rlanything.launch.addresses import address_of, use_interface
+from rlanything.launch import network
+from rlanything.launch.network import address_of, use_interface
 
 
 def test_an_address_stays_as_it_is():
@@ -19,7 +19,7 @@ def test_a_name_becomes_an_address_that_other_nodes_reach(monkeypatch):
 
     resolve_to("127.0.1.1", "10.1.2.3")
     assert address_of("head") == "10.1.2.3"
-    monkeypatch.setattr(addresses, "PROBE", ("127.0.0.2", 9))  # the route to it goes over the loopback
+    monkeypatch.setattr(network, "PROBE", ("127.0.0.2", 9))  # the route to it goes over the loopback
     resolve_to("127.0.1.1")
     assert address_of("head") == "127.0.0.1"
 

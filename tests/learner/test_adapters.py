@@ -9,7 +9,7 @@ from learner_helpers import random_samples
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from rlanything.config.schema import EngineConfig
+from rlanything.config.schema import EngineConfig, ModelConfig
 from rlanything.engines.base import SamplingParams
 from rlanything.engines.small.engine import TransformersEngine
 from rlanything.learner.export import frozen_weights
@@ -69,11 +69,8 @@ def test_engine_export_and_learner_mean_the_same_model(make_adapted, model_folde
     learner = make_adapted()
     for step in range(3):
         learner.update(random_samples(step))
-    engine = TransformersEngine(
-        model_folder["qwen2"],
-        EngineConfig(kind="transformers", dtype="float32", max_model_len=256, kv_cache_gb=0.01),
-        tmp_path,
-    )
+    config = EngineConfig(kind="transformers", dtype="float32", max_model_len=256, kv_cache_gb=0.01)
+    engine = TransformersEngine(ModelConfig(path=str(model_folder["qwen2"])), config, 0, tmp_path)
     for version in (1, 2):  # the second load must replace the first one's adapters
         engine.load_weights(version, learner.weights(torch.float32))
     assert engine.checksum() == learner.checksum(torch.float32)

@@ -13,9 +13,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from rlanything.config.schema import LearnerConfig, ModelConfig
 from rlanything.errors import LearnerError
 from rlanything.learner.deepspeed import Learner
-from rlanything.learner.distributed import partitioned, start_deepspeed
+from rlanything.learner.distributed import lr_factor, start_deepspeed
 from rlanything.learner.model import TreeModel
-from rlanything.learner.optimizer import lr_factor
 from rlanything.learner.packing import build_trees, pack
 from rlanything.types import Sample
 
@@ -242,9 +241,8 @@ def test_export_is_a_hugging_face_folder_that_replaces_an_older_one(make_learner
     assert all(torch.equal(loaded.get_parameter(name), tensor) for name, tensor in learner.weights())
     assert AutoTokenizer.from_pretrained(tmp_path / "model").encode("w7 w9") == [7, 9]
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
-    again = TreeModel(
-        ModelConfig(path=str(tmp_path / "model")), torch.float32, torch.device("cpu"), entropy_gradient=False
-    )
+    config = LearnerConfig(dtype="float32")
+    again = TreeModel(ModelConfig(path=str(tmp_path / "model")), config, torch.device("cpu"))
     (batch,) = pack(build_trees(random_samples(1, num=2), 1000), 1000)
     assert torch.equal(again(batch, 1.0)[0], learner.model(batch, 1.0)[0])
 
@@ -277,13 +275,12 @@ def test_a_model_that_scales_its_logits_is_refused(make_learner, model_folder, t
 
 
 def test_zero_3_partitions_a_model_while_it_loads(model_folder):
-    def load() -> TreeModel:
-        return TreeModel(ModelConfig(path=str(model_folder["qwen3"])), torch.float32, torch.device("cpu"), False)
+    def load(zero_stage: int) -> TreeModel:
+        config = LearnerConfig(dtype="float32", zero_stage=zero_stage)
+        return TreeModel(ModelConfig(path=str(model_folder["qwen3"])), config, torch.device("cpu"))
 
     start_deepspeed(None)
-    with partitioned(LearnerConfig(zero_stage=3)):
-        parts = load()
-    whole = load().lm.state_dict()
+    parts, whole = load(3), load(2).lm.state_dict()
     for name, parameter in parts.lm.named_parameters():
-        assert parameter.numel() == 0 and whole[name].numel() > 0, "only models loaded inside the block are partitioned"
+        assert parameter.numel() == 0 and whole[name].numel() > 0, "ZeRO-3 alone partitions a model"
         assert torch.equal(parameter.ds_tensor, whole[name].flatten()), "the only rank holds every element"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from transformers import AutoModelForCausalLM
 
-from rlanything.config.schema import ModelConfig
+from rlanything.config.schema import LearnerConfig, ModelConfig
 from rlanything.learner.attention import FLEX_BLOCK, dense_mask, flex_mask, tree_attention, tree_mask
 from rlanything.learner.model import TreeModel
 from rlanything.learner.packing import build_trees, pack, packing_ratio, split_minibatches
@@ -115,7 +115,7 @@ def test_packed_gradients_equal_one_forward_pass_per_sample(architecture, model_
         (logp * torch.from_numpy(sample.weights * sample.advantages)[1:]).sum().backward()
         for t in np.flatnonzero(sample.weights):
             expected_logprobs[np.float32(sample.weights[t])] = float(logp[t - 1].detach())
-    packed = TreeModel(ModelConfig(path=str(model_folder[architecture])), torch.float32, CPU, entropy_gradient=False)
+    packed = TreeModel(ModelConfig(path=str(model_folder[architecture])), LearnerConfig(dtype="float32"), CPU)
     batches = pack(build_trees(samples, 400, packed.pairs_per_token), 400)
     assert len(batches) > 1 and packing_ratio(batches) > 1.1
     for batch in batches:
@@ -155,7 +155,8 @@ def test_chunks_of_the_head_change_neither_logprobs_nor_gradients(model_folder, 
     results = []
     for elements in (1 << 23, 64 * 7):
         monkeypatch.setattr("rlanything.learner.model.HEAD_CHUNK_ELEMENTS", elements)
-        model = TreeModel(ModelConfig(path=str(model_folder["llama"])), torch.float32, CPU, entropy_gradient=True)
+        config = LearnerConfig(dtype="float32", entropy_bonus=0.1)
+        model = TreeModel(ModelConfig(path=str(model_folder["llama"])), config, CPU)
         logprobs, entropy = model(batch, 1.0)
         (logprobs.sum() + entropy.square().sum()).backward()
         results.append((logprobs, entropy, model.lm.lm_head.weight.grad))

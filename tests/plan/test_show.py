@@ -66,11 +66,12 @@ def test_heads_that_cannot_be_shared_out_are_refused_and_absent_data_is_told(wor
 
 def test_shared_accelerators_hold_the_engines_or_one_learner_at_a_time():
     config = load_config([f"config={ROOT}/configs/alfworld_rl.yaml", "experiment.device_memory_gb=20"])
-    parts = {"policy engine": 12.0, "reward engine": 6.0, "policy learner": 15.0, "reward learner": 19.0}
+    engines = {("policy", "engine"): 12.0, ("reward", "engine"): 6.0}
+    parts = engines | {("policy", "learner"): 15.0, ("reward", "learner"): 19.0}
     assert "reward learner 19.0 = 19.0 of 20 GiB" in check_memory(config, {(0, 0): parts})
     both = "policy engine 12.0 . reward engine 9.0 = 21.0 of 20 GiB: the policy engine is too large; "
     with pytest.raises(ConfigError, match=both + "lower engine.policy.gpu_memory_utilization$"):
-        check_memory(config, {(0, 0): parts | {"reward engine": 9.0}})
+        check_memory(config, {(0, 0): parts | {("reward", "engine"): 9.0}})
 
 
 def test_engines_that_take_weights_from_learners_beside_them_need_room_for_both(capsys):

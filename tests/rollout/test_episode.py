@@ -10,8 +10,8 @@ from rlanything.algorithm.diagnostics import diagnostics
 from rlanything.config.schema import EngineConfig, ModelConfig, RewardConfig, RolloutConfig
 from rlanything.domains.alfworld.domain import AlfworldDomain
 from rlanything.domains.base import Env, Observation
-from rlanything.domains.parts import StepJudging, critic_summary
-from rlanything.engines import make_engine
+from rlanything.domains.parts import StepJudging
+from rlanything.engines import start_engine
 from rlanything.engines.base import request_seed
 from rlanything.engines.chat import Chat, ChatError
 from rlanything.engines.chat_model import ChatModel
@@ -26,7 +26,7 @@ ENGINE = EngineConfig(kind="transformers", dtype="float32", max_model_len=512, m
 def model(world, tmp_path_factory):
     config = ModelConfig(path=str(world.model))
     log = tmp_path_factory.mktemp("logs") / "engine.log"
-    return ChatModel(make_engine(config, ENGINE, seed=0, log_path=log), Chat(config))
+    return ChatModel(start_engine(config, ENGINE, seed=0, log_path=log), Chat(config))
 
 
 @pytest.fixture
@@ -204,7 +204,7 @@ def test_every_turn_is_judged_m_times_and_what_was_sampled_is_kept(domain, model
     group = play(domain, model, SHORT, judge=judge_of(domain, model, 3))
     for trajectory in group.trajectories:
         for i in range(len(trajectory.turns)):
-            found = group.covering((trajectory.index, i))
+            found = [j for j in group.judgements if (trajectory.index, i) in j.scores]
             assert len(found) == 3
             for j in found:
                 assert len(j.response_ids) == len(j.logprobs) > 0 and j.prompt.ids
@@ -282,9 +282,9 @@ def test_turns_that_began_in_one_state_can_be_told(domain, model):
     assert states[0][0] == states[1][0] and all(state for episode in states for state in episode)
 
 
-def test_the_critic_summary_holds_the_remarks_of_solved_and_failed_episodes(domain, model):
+def test_the_critic_holds_the_remarks_of_solved_and_failed_episodes(domain, model):
     g = builders.group(builders.trajectory(1, [(1, 1)]), builders.trajectory(-1, [(-1, None)]))
-    summary = critic_summary(g)
+    summary = domain.rewriting.critic(g)
     assert "1 solved episodes:" in summary and "good x2: look: says {(0, 0): 1}" in summary
     assert "1 failed episodes:" in summary and "bad x1: look: says {(1, 0): -1}" in summary
 

@@ -8,9 +8,8 @@ from builders import config_of, group, trajectory
 from rlanything.algorithm.tasks import TaskPool
 from rlanything.config.schema import AdaptationConfig, ModelConfig
 from rlanything.domains.alfworld.domain import AlfworldDomain
+from rlanything.domains.alfworld.goals import goals_of, write_sentence
 from rlanything.domains.alfworld.planner import plan
-from rlanything.domains.alfworld.rooms import goals_of
-from rlanything.domains.alfworld.sentences import write_sentence
 from rlanything.domains.alfworld.simulator import Episode
 from rlanything.engines.base import Completion, PromptTooLong
 from rlanything.engines.chat import Chat
@@ -25,7 +24,7 @@ class Scripted:
     def __init__(self, chat: Chat, answers: list[str]) -> None:
         self.chat, self.answers, self.prompts = chat, answers, []
 
-    async def generate(self, prompt, sampling, n=1, images=()):
+    async def generate(self, prompt, sampling, n=1):
         self.prompts.append(self.chat.decode(prompt))
         if not self.answers:
             raise PromptTooLong("too long")
@@ -57,8 +56,8 @@ def ask(domain, world, answers):
     solved = [trajectory(1, [(1, 1), (-1, -1)]), *(trajectory(1, [(1, 1)]) for _ in range(7))]
     groups = [group(*solved, task=task)]
     engine, config = Scripted(chat, answers(task)), AdaptationConfig(num_try=8)
-    wishes = pool.wishes(groups, 4, 2)
-    counts = asyncio.run(rewrite(wishes, groups, pool, ChatModel(engine, chat), domain, config, "seed", step=7))
+    requests = pool.rewrite_requests(groups, 4, 2)
+    counts = asyncio.run(rewrite(requests, pool, ChatModel(engine, chat), domain, config, "seed", step=7))
     return counts, pool, engine.prompts[0]
 
 

@@ -27,9 +27,8 @@ def config(tmp_path: Path) -> Config:
 def begin(config: Config) -> None:
     """Open the folder as a run does, and record something."""
     folder = RunFolder(config)
-    folder.open(config)
-    folder.metrics.write_text("{}\n")
-    folder.close()
+    with folder.open():
+        folder.metrics.write_text("{}\n")
 
 
 def test_the_same_run_goes_on(config: Config) -> None:
@@ -76,19 +75,17 @@ def test_a_run_whose_model_was_remade_at_the_same_path_is_refused(config: Config
 
 def test_an_evaluation_that_was_cut_off_in_its_first_split_is_not_mixed_with_another(config: Config) -> None:
     folder = RunFolder(config)
-    folder.open(config)
-    (folder.path / "evaluations/parts").mkdir(parents=True)
-    (folder.path / "evaluations/parts/train_000000.parquet").touch()
-    folder.close()
+    with folder.open():
+        (folder.path / "evaluations/parts").mkdir(parents=True)
+        (folder.path / "evaluations/parts/train_000000.parquet").touch()
     config.evaluation.temperature = 0.5
     with pytest.raises(RunError, match=r"holds a run with evaluation\.temperature=1\.0, now 0\.5"):
         begin(config)
 
 
 def test_a_run_that_failed_at_its_start_may_be_started_otherwise(config: Config) -> None:
-    folder = RunFolder(config)
-    folder.open(config)
-    folder.close()
+    with RunFolder(config).open():
+        pass
     config.rollout.max_interaction_step = 7
     begin(config)
 
@@ -107,8 +104,6 @@ def test_a_used_folder_is_refused_where_resume_is_never(config: Config) -> None:
 
 
 def test_two_processes_never_write_one_run(config: Config) -> None:
-    folder = RunFolder(config)
-    folder.open(config)
-    with pytest.raises(RunError, match="another process"):
-        RunFolder(config).open(config)
-    folder.close()
+    with RunFolder(config).open():
+        with pytest.raises(RunError, match="another process"):
+            begin(config)

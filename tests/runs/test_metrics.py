@@ -3,13 +3,15 @@
 import time
 
 from rlanything.config.schema import Config
+from rlanything.runs.folder import RunFolder
 from rlanything.runs.metrics import Metrics, append_jsonl, drop_after, read_jsonl
 
 
 def write_three(folder, *sinks):
     config = Config()
-    config.experiment.name, config.experiment.sinks = "a_run", list(sinks)
-    metrics = Metrics(folder / "metrics.jsonl", config)
+    config.experiment.output_dir, config.experiment.name = str(folder.parent), folder.name
+    config.experiment.sinks = list(sinks)
+    metrics = Metrics(RunFolder(config))
     metrics.write(1, "train", {"success_rate": 0.5, "loss": float("nan")})
     metrics.write(1, "eval", {"split": "seen", "success_rate": 0.25})
     metrics.write(1, "eval", {"split": "unseen", "success_rate": 0.125})

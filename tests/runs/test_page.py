@@ -61,7 +61,7 @@ def dom(page: Path, profile: Path) -> str:
 
 
 @pytest.fixture
-def drawn(folder, config, tmp_path):  # noqa: F811
+def drawn(folder, tmp_path):  # noqa: F811
     root = Task(id="root", payload={"sentence": "find a mug"})
     harder = variant_of(root, {}, Direction.HARDER, "root~1")
     pool = TaskPool.of([root], 0.2, 0.8, 0)
@@ -69,10 +69,10 @@ def drawn(folder, config, tmp_path):  # noqa: F811
     pool.propose(harder, 1.0, 1, "find a hot mug")
     pool.settle([group(harder, [1, -1, -1, -1])], 2, 2)
     append_jsonl(folder.ledger, pool.drain_events())
-    write_evaluation(folder, config, 0, "seen", 25, rm_process_accuracy=0.5)
+    write_evaluation(folder, 0, "seen", 25, rm_process_accuracy=0.5)
     for step in (1, 2):
-        write_step(folder, config, step, [group(root, [1, -1]), group(harder, [-1, -1])], **{"step_s": 30.0})
-    write_evaluation(folder, config, 2, "seen", 60, rm_process_accuracy=0.75)
+        write_step(folder, step, [group(root, [1, -1]), group(harder, [-1, -1])], **{"step_s": 30.0})
+    write_evaluation(folder, 2, "seen", 60, rm_process_accuracy=0.75)
     write_report(folder)
     text = folder.report.read_text()
     driven = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', f"<script>{DRIVER}</script>", text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -38,10 +38,10 @@ def config(tmp_path: Path) -> Config:
 
 
 @pytest.fixture
-def folder(config: Config) -> RunFolder:
+def folder(config: Config) -> Iterator[RunFolder]:
     found = RunFolder(config)
-    found.open(config)
-    return found
+    with found.open():
+        yield found
 
 
 def turn(text: str = "I look. \\boxed{look}", observation: str = "You see a mug 1.") -> Turn:
@@ -65,17 +65,15 @@ def describe(task: Task) -> str:
     return str(task.payload.get("sentence", task.id))
 
 
-def write_step(folder: RunFolder, config: Config, step: int, groups: Sequence[Group], **figures: float) -> None:
+def write_step(folder: RunFolder, step: int, groups: Sequence[Group], **figures: float) -> None:
     write_groups(folder.rollouts(step), groups, describe, lambda task: "any")
-    Metrics(folder.metrics, config).write(step, "train", diagnostics(groups) | figures)
+    Metrics(folder).write(step, "train", diagnostics(groups) | figures)
 
 
-def write_evaluation(
-    folder: RunFolder, config: Config, step: int, split: str, successes: int, **figures: float | None
-) -> None:
+def write_evaluation(folder: RunFolder, step: int, split: str, successes: int, **figures: float | None) -> None:
     low, high = wilson(successes, 100)
     values = {"success_rate": successes / 100, "success_low": low, "success_high": high}
-    Metrics(folder.metrics, config).write(step, "eval", {"split": split, **values, **figures})
+    Metrics(folder).write(step, "eval", {"split": split, **values, **figures})
 
 
 class Reader(HTMLParser):
@@ -107,8 +105,8 @@ def read_page(folder: RunFolder) -> tuple[str, Reader, dict[str, Any]]:
     return page, reader, json.loads(reader.data)
 
 
-def test_page_is_one_file_without_outside_references(folder: RunFolder, config: Config) -> None:
-    write_step(folder, config, 1, [group(Task(id="q", payload={}), [1, -1])])
+def test_page_is_one_file_without_outside_references(folder: RunFolder) -> None:
+    write_step(folder, 1, [group(Task(id="q", payload={}), [1, -1])])
     write_report(folder)
     page, reader, _ = read_page(folder)
     assert not re.search(r"https?:|//|@import|url\(", page)
@@ -118,17 +116,16 @@ def test_page_is_one_file_without_outside_references(folder: RunFolder, config: 
     assert [p.name for p in folder.path.iterdir() if p.suffix in (".js", ".css", ".tmp")] == []
 
 
-def test_page_holds_the_figures(folder: RunFolder, config: Config) -> None:
-    write_evaluation(folder, config, 0, "seen", 25, rm_process_accuracy=0.5)
+def test_page_holds_the_figures(folder: RunFolder) -> None:
+    write_evaluation(folder, 0, "seen", 25, rm_process_accuracy=0.5)
     for step in (1, 2):
         write_step(
             folder,
-            config,
             step,
             [group(Task(id="q", payload={}), [1, -1])],
             **{"seconds/rollout": 31.0, "step_s": 30.0, "policy/entropy": 0.123456789},
         )
-    write_evaluation(folder, config, 2, "seen", 60, rm_process_accuracy=0.75)
+    write_evaluation(folder, 2, "seen", 60, rm_process_accuracy=0.75)
     write_report(folder)
     _, _, data = read_page(folder)
     assert (data["step"], data["total_step"], data["seconds"], data["models"]["reward"]) == (
@@ -147,12 +144,12 @@ def test_page_holds_the_figures(folder: RunFolder, config: Config) -> None:
     ]
 
 
-def test_model_output_cannot_break_out_of_the_page(folder: RunFolder, config: Config) -> None:
+def test_model_output_cannot_break_out_of_the_page(folder: RunFolder) -> None:
     task = Task(id=f"q{ATTACK}", payload={"sentence": ATTACK})
     episodes = group(task, [1, -1], text=ATTACK, observation=ATTACK)
     episodes.judgements[0].text = ATTACK
-    write_step(folder, config, 1, [episodes])
-    write_evaluation(folder, config, 1, ATTACK.replace("/", ""), 10)
+    write_step(folder, 1, [episodes])
+    write_evaluation(folder, 1, ATTACK.replace("/", ""), 10)
     write_report(folder)
     page, reader, data = read_page(folder)
     assert page.count("</script") == 2 and page.count("<script") == 2 and "<img" not in page
@@ -171,12 +168,11 @@ def test_scripts_never_parse_markup() -> None:
     )
 
 
-def test_before_after_compares_first_and_last_evaluation(folder: RunFolder, config: Config) -> None:
+def test_before_after_compares_first_and_last_evaluation(folder: RunFolder) -> None:
     figures = [(0, 10, 0.55, 20.0, 0.3), (8, 99, 0.1, 1.0, 0.9), (16, 40, 0.8, 12.5, 0.05)]
     for step, successes, rm, turns, invalid in figures:
         write_evaluation(
             folder,
-            config,
             step,
             "seen",
             successes,
@@ -194,9 +190,9 @@ def test_before_after_compares_first_and_last_evaluation(folder: RunFolder, conf
     ]
 
 
-def test_a_unit_tester_is_compared_by_its_tests(folder: RunFolder, config: Config) -> None:
+def test_a_unit_tester_is_compared_by_its_tests(folder: RunFolder) -> None:
     for step, right in ((0, 0.4), (2, 0.6)):
-        write_evaluation(folder, config, step, "seen", 25, test_accuracy=right, test_detect_rate=float("nan"))
+        write_evaluation(folder, step, "seen", 25, test_accuracy=right, test_detect_rate=float("nan"))
     _, rows = before_after(folder)
     assert [row[1:] for row in rows[1:3]] == [
         ["unit tests right", "40.0 %", "60.0 %", "+20.0 points"],
@@ -204,14 +200,14 @@ def test_a_unit_tester_is_compared_by_its_tests(folder: RunFolder, config: Confi
     ]
 
 
-def test_programs_are_shown_against_their_tests(folder: RunFolder, config: Config) -> None:
+def test_programs_are_shown_against_their_tests(folder: RunFolder) -> None:
     programs = group(Task(id="q", payload={}), [1, -1])
     for trajectory, results in zip(programs.trajectories, [("ok",), ("wrong_answer",)], strict=True):
         trajectory.turns[0].results = results
     right = judgement({(0, 0): 1, (1, 0): -1}, shared=True, text="```input\n1\n```", advantage=0.5)
     none = judgement({(0, 0): None, (1, 0): None}, shared=True, text="what?", parse_error="no blocks", counts=False)
     programs.judgements = [right, none]
-    write_step(folder, config, 1, [programs])
+    write_step(folder, 1, [programs])
     write_report(folder)
     [file] = read_page(folder)[2]["excerpts"]["files"]
     [task] = file["tasks"]
@@ -221,9 +217,9 @@ def test_programs_are_shown_against_their_tests(folder: RunFolder, config: Confi
     assert [t["test_scores"] for t in turns] == [[1, None], [-1, None]]
 
 
-def test_before_after_with_one_evaluation_and_with_none(folder: RunFolder, config: Config) -> None:
+def test_before_after_with_one_evaluation_and_with_none(folder: RunFolder) -> None:
     assert before_after(folder) == (["split", "figure", "before", "after", "change"], [])
-    write_evaluation(folder, config, 0, "seen", 10, rm_process_accuracy=None)
+    write_evaluation(folder, 0, "seen", 10, rm_process_accuracy=None)
     header, rows = before_after(folder)
     assert header[2:4] == ["step 0", "after"]
     assert [row[3:] for row in rows] == [["–", "–"]] * 4
@@ -231,11 +227,11 @@ def test_before_after_with_one_evaluation_and_with_none(folder: RunFolder, confi
 
 
 @pytest.mark.parametrize("begun", [False, True])
-def test_an_empty_or_unfinished_run_gives_a_page(folder: RunFolder, config: Config, begun: bool) -> None:
+def test_an_empty_or_unfinished_run_gives_a_page(folder: RunFolder, begun: bool) -> None:
     if begun:
-        write_evaluation(folder, config, 0, "seen", 0, rm_process_accuracy=float("nan"))
+        write_evaluation(folder, 0, "seen", 0, rm_process_accuracy=float("nan"))
         broken = Trajectory(task_id="q", index=0, status=Status.ENV_ERROR, error="the environment broke")
-        write_step(folder, config, 1, [Group(task=Task(id="q", payload={}), trajectories=[broken])])
+        write_step(folder, 1, [Group(task=Task(id="q", payload={}), trajectories=[broken])])
         with open(folder.metrics, "a") as file:
             file.write('{"step": 2, "ph')  # a crash cut the last line
     write_report(folder)
@@ -250,20 +246,20 @@ def test_a_folder_that_was_never_opened_gives_a_page(config: Config) -> None:
     assert read_page(folder)[2]["total_step"] is None
 
 
-def test_lineage_tells_what_became_of_every_variant(folder: RunFolder, config: Config) -> None:
+def test_lineage_tells_what_became_of_every_variant(folder: RunFolder) -> None:
     root, quiet = Task(id="root", payload={"sentence": "find a mug"}), Task(id="quiet", payload={})
     harder = variant_of(root, {}, Direction.HARDER, "root~1")
     easier = variant_of(harder, {}, Direction.EASIER, "root~2")
     pool = TaskPool.of([root, quiet], 0.2, 0.8, 0)
     first = [group(root, [1] * 8), group(quiet, [1, -1])]
     pool.settle(first, 1, 2)
-    pool.reject(pool.wishes(first, 4, 2)[0], 1, {"unchanged": 3})
+    pool.reject(pool.rewrite_requests(first, 4, 2)[0], 1, {"unchanged": 3})
     pool.propose(harder, 1.0, 1, "find a hot mug")
     pool.settle([group(harder, [1, -1, -1, -1])], 2, 2)
     pool.propose(easier, 0.25, 2, "find a cup")
     pool.settle([group(easier, [-1] * 8)], 3, 2)
     append_jsonl(folder.ledger, pool.drain_events())
-    write_step(folder, config, 1, first)
+    write_step(folder, 1, first)
     found = report_data(folder)["lineages"]
     assert found["total"] == 1, "a task without variants is no family"
     nodes = {n["id"]: n for n in found["families"][0]["nodes"]}
@@ -294,16 +290,16 @@ def test_spread_keeps_both_ends() -> None:
     assert excerpts.spread([2, 1], 8) == [2, 1]
 
 
-def test_page_stays_small_however_long_the_run(folder: RunFolder, config: Config) -> None:
+def test_page_stays_small_however_long_the_run(folder: RunFolder) -> None:
     """12 steps with long texts stand for the episodes, 3000 records for the curves, 500 families for the tasks."""
-    metrics = Metrics(folder.metrics, config)
+    metrics = Metrics(folder)
     long = "word <&> " * 2000
     for step in range(1, 13):
         groups = [group(Task(id=f"q{i}", payload={}), [1, -1] * 4, text=long, observation=long) for i in range(8)]
         for g in groups:
             for t in g.trajectories:
                 t.turns *= 10
-        write_step(folder, config, step, groups)
+        write_step(folder, step, groups)
     append_jsonl(
         folder.metrics,
         ({"step": s, "phase": "train", **{f"figure/{i}": s / 7 for i in range(60)}} for s in range(13, 3000)),

@@ -1,7 +1,7 @@
 """The real TextWorld as a backend: the oracle of the simulator's tests, and `dataset.options.backend: textworld`.
 
-Slow (a game takes seconds to load, a step some 50 ms); it needs packages that an ordinary run does not, so they are
-imported only when an episode is made. TextWorld's answers are passed on untouched.
+It is slow: a game takes seconds to load, a step some 50 ms. Its packages are imported only when an episode is made,
+because an ordinary run does not need them.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _lock = threading.Lock()
 
 
 class TextWorldMissing(ClearError, ImportError):
-    """A package of the TextWorld backend is not installed: the message says which, and how to get it."""
+    """A package of the TextWorld backend is not installed. The message says which, and how to get it."""
 
 
 def _make_env() -> Any:
-    """TextWorld's PDDL environment with ALFWorld's names, as alfworld's own AlfredTWEnv wraps it."""
+    """TextWorld's PDDL environment, wrapped as by alfworld's own AlfredTWEnv. Raises TextWorldMissing."""
     try:
         # PddlEnv hides the absence of fast_downward until it is built.
         import fast_downward  # noqa: F401
@@ -50,7 +50,7 @@ class TextWorldEpisode:
     """One run through a game in TextWorld, with the interface of `simulator.Episode`."""
 
     def __init__(self, data: Mapping[str, Any]) -> None:
-        """`data` is what a game.tw-pddl holds. Raises TextWorldMissing."""
+        """`data` is the content of a game.tw-pddl. Raises TextWorldMissing."""
         self._env = _make_env()
         with _lock:
             self._env.load(dict(data))
@@ -58,18 +58,17 @@ class TextWorldEpisode:
         self.won = False
 
     def reset(self) -> str:
-        """Start (again); the first observation."""
+        """Start anew. Returns the first observation."""
         with _lock:
             return self._read(self._env.reset())
 
     def step(self, command: str) -> tuple[str, bool]:
-        """Carry out a command: (feedback, won)."""
+        """Carry out a command and return (feedback, won)."""
         with _lock:
             state, _, _ = self._env.step(command)
         return self._read(state), self.won
 
     def close(self) -> None:
-        """Release TextWorld's environment."""
         self._env.close()
 
     def _read(self, state: Any) -> str:
@@ -79,9 +78,9 @@ class TextWorldEpisode:
 
 
 async def _in_thread(function: Callable[..., T], *args: Any) -> T:
-    """As asyncio.to_thread, but whoever ends does not wait for the thread to end, which may hang in TextWorld."""
+    """Like asyncio.to_thread, but in a daemon thread: the process can end while a call hangs in TextWorld."""
     called: Future[T] = Future()
-    called.set_running_or_notify_cancel()  # what it comes to is delivered, whether or not somebody still waits
+    called.set_running_or_notify_cancel()  # so that set_result works even if the waiting task was cancelled
 
     def call() -> None:
         try:
@@ -94,10 +93,10 @@ async def _in_thread(function: Callable[..., T], *args: Any) -> T:
 
 
 class TextWorldEnv(Env):
-    """A TextWorld episode as the loop sees it; steps run in a thread, so other episodes go on meanwhile.
+    """A TextWorld episode as the loop sees it. Steps run in a thread, so that other episodes go on meanwhile.
 
-    TextWorld has no planner: labels come from the simulator, which takes the same steps alongside, and are None from
-    the first step on which the two would differ.
+    TextWorld has no planner, so labels come from the simulator, which takes the same steps. They are None from the
+    first step on which the two differ.
     """
 
     def __init__(self, data: Mapping[str, Any], game: Game) -> None:
@@ -106,7 +105,7 @@ class TextWorldEnv(Env):
         self._shadow = Episode(game)
 
     async def reset(self) -> Observation:
-        """Start anew. Raises TextWorldMissing."""
+        """Raises TextWorldMissing."""
         if self._episode is None:
             self._episode = await _in_thread(TextWorldEpisode, self._data)
         text = await _in_thread(self._episode.reset)
@@ -115,7 +114,6 @@ class TextWorldEnv(Env):
         return observe(text, self._episode.admissible)
 
     async def step(self, action: str | None) -> Observation:
-        """Take one command; one that is not admissible is answered by "Nothing happens." and marked invalid."""
         if self._episode is None:
             raise RuntimeError("TextWorldEnv.step before reset: call reset first")
         command = action or ""
@@ -126,7 +124,6 @@ class TextWorldEnv(Env):
         return observe(text, self._episode.admissible, won, label if self._equal else None)
 
     async def close(self) -> None:
-        """Release TextWorld's environment."""
         if self._episode is not None:
             self._episode.close()
             self._episode = None

@@ -17,20 +17,21 @@ class SimulatorEnv(Env):
         self.episode = Episode(game)
 
     async def reset(self) -> Observation:
-        """Start anew."""
         text = self.episode.reset()
         self.progress = Progress(self.episode)
         return observe(text, self.episode.admissible)
 
     async def step(self, action: str | None) -> Observation:
-        """Take one command; one that is not admissible is answered by NOTHING_HAPPENS and marked invalid."""
         feedback, won = self.episode.step(action or "")
         label, _ = self.progress.step(action or "", feedback)
         return observe(feedback, self.episode.admissible, won, label)
 
 
 def observe(text: str, admissible: Sequence[str], won: bool = False, label: int | None = None) -> Observation:
-    """The loop's view of an answer. The admissible commands name the state: place, hand, what is open and in reach."""
+    """The loop's view of an answer.
+
+    The admissible commands name the state: they show the agent's place and hand, and what is open and in reach.
+    """
     return Observation(
         text,
         actions=tuple(admissible),

@@ -1,7 +1,6 @@
-"""Demonstrates acting on what a policy sees: it searches where objects of a kind usually are.
+"""Demonstrates acting on what a policy sees: the explorer searches first where objects of a type usually are.
 
-The planner knows where everything is, and a model that imitated it would learn to guess. The explorer reads the same
-observations as the policy and searches in the order of a placement prior.
+The planner knows where everything is, and a model that imitated it would learn to guess.
 """
 
 from __future__ import annotations
@@ -19,12 +18,13 @@ from rlanything.domains.alfworld.simulator import NOTHING_HAPPENS
 Prior = dict[str, Counter[str]]
 """Object type -> how often objects of the type are in or on each receptacle type. Types are in lower case."""
 
+SEARCH_NOISE = 0.7  # std of the log-weights of places: a policy that always searches in one order explores too little
 _SEEN = re.compile(r"\ba ([a-z]+ \d+)")
 _ARRIVED = re.compile(r"You arrive at ([a-z]+ \d+)\.")
 
 
 def type_of(name: str) -> str:
-    """Return the type in a name: "mug 2" -> "mug"."""
+    """Return the type in a name: "mug" of "mug 2"."""
     return name.rpartition(" ")[0]
 
 
@@ -47,13 +47,9 @@ class Explorer:
         first_observation: str,
         prior: Prior,
         rng: random.Random,
-        noise: float,
         lapse: float = 0.0,
     ) -> None:
-        """`noise` is the standard deviation of the log-weights that decide the search order.
-
-        `lapse` is the probability with which it overlooks what it sees, or forgets where it has been.
-        """
+        """`lapse` is the probability with which it overlooks what it sees, or forgets where it has been."""
         self.rng, self.lapse = rng, lapse
         self.goal = goal
         self.object_type = goal.object_type.lower()
@@ -69,13 +65,13 @@ class Explorer:
         self.to_examine: str | None = None
         self.closed = False
         self.target: str | None = None
-        self.weights = {t: self._weights(prior, t, rng, noise) for t in (self.object_type, self.lamp_type) if t}
+        self.weights = {t: self._weights(prior[t]) for t in (self.object_type, self.lamp_type) if t}
 
-    def _weights(self, prior: Prior, wanted: str, rng: random.Random, noise: float) -> dict[str, float]:
-        """Weigh each receptacle type by how often it held the wanted kind, per receptacle of the type."""
+    def _weights(self, held: Counter[str]) -> dict[str, float]:
+        """Weigh each receptacle type by how often it held the wanted type, per receptacle in the room, with noise."""
         counts = Counter(type_of(r) for r in self.receptacles)
-        total = sum(prior[wanted].values()) or 1
-        return {t: (prior[wanted][t] / total + 0.01) / n * math.exp(rng.gauss(0, noise)) for t, n in counts.items()}
+        total = sum(held.values()) or 1
+        return {t: (held[t] / total + 0.01) / n * math.exp(self.rng.gauss(0, SEARCH_NOISE)) for t, n in counts.items()}
 
     def act(self) -> tuple[str, str]:
         """Return (thought, command). The thought names the object first, then what to do with it.
@@ -154,13 +150,8 @@ class Explorer:
             self.closed = "is closed." in feedback
         elif verb in ("open", "close"):
             self.closed = verb == "close"
-        if (
-            self.here
-            and (arrived or verb in ("open", "examine"))
-            and not self.closed
-            and "you see" in feedback
-            and not self._lapses()
-        ):
+        looks = arrived or verb in ("open", "examine")
+        if self.here and looks and not self.closed and "you see" in feedback and not self._lapses():
             self.contents[self.here] = _SEEN.findall(feedback.split("you see", 1)[-1])
         self._handle(command)
 

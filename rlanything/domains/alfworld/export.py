@@ -1,4 +1,4 @@
-"""Writes games, as ALFWorld's folders or packed, and gives existing games a new goal.
+"""Gives games a new goal, and writes them as ALFWorld's folders.
 
 Files and folders are written under a temporary name and then renamed, so nobody reads a half-written game.
 """
@@ -7,26 +7,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-import lzma
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rlanything.domains.alfworld.game import TASK_RULE, PackedGame
+from rlanything.domains.alfworld.game import TASK_RULE
 from rlanything.domains.alfworld.goals import goal_pddl, pddl_params
 from rlanything.domains.alfworld.model import TASK_PREFIX, Goal
 from rlanything.errors import TaskError
 
-XZ_PRESET = 1  # games repeat themselves so much that higher presets save little and take minutes longer
 _REGOALED = re.compile(r"_r[0-9a-f]{12}$")
 
 
 @contextmanager
-def _written_at_once(path: Path) -> Iterator[Path]:
+def written_at_once(path: Path) -> Iterator[Path]:
     """Yield a temporary path, which is renamed to `path` if the block succeeds, and removed if it raises."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -43,39 +41,16 @@ def _written_at_once(path: Path) -> Iterator[Path]:
 def write_game(folder: Path, data: dict[str, Any], traj: dict[str, Any]) -> Path:
     """Write one game's folder as in json_2.1.1: game.tw-pddl, initial_state.pddl and traj_data.json.
 
-    Returns the path of game.tw-pddl. Raises TaskError if the folder exists.
+    An older folder of this name is replaced. Returns the path of game.tw-pddl.
     """
-    if folder.exists():
-        raise TaskError(f"{folder}: a game with this name exists; remove it or choose another name")
-    with _written_at_once(folder) as new:
+    with written_at_once(folder) as new:
         new.mkdir()
         (new / "game.tw-pddl").write_text(json.dumps(data), encoding="utf-8")
         (new / "initial_state.pddl").write_text(data["pddl_problem"], encoding="utf-8")
         (new / "traj_data.json").write_text(json.dumps(traj, indent=1), encoding="utf-8")
-    return folder / "game.tw-pddl"
-
-
-def move_game(folder: Path, old_root: Path, new_root: Path | None) -> Path | None:
-    """Move a game's folder from below `old_root` to the same path below `new_root`, or remove it if that is None.
-
-    Returns the new folder. A move that is done already is no error, because a resumed run repeats moves. Raises
-    TaskError if the game is in neither place.
-    """
-    if not folder.is_relative_to(old_root):
-        raise TaskError(f"{folder}: expected a folder below {old_root}")
-    if new_root is None:
         if folder.exists():
             shutil.rmtree(folder)
-        return None
-    target = new_root / folder.relative_to(old_root)
-    if folder.exists():
-        if target.exists():
-            shutil.rmtree(target)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(folder, target)
-    elif not target.exists():
-        raise TaskError(f"{folder}: no game to move, and none at {target} either; was the folder cleaned?")
-    return target
+    return folder / "game.tw-pddl"
 
 
 def regoal(
@@ -111,58 +86,3 @@ def regoal(
     }
     new_traj.pop("plan", None)  # the recorded demonstration was of the old goal
     return new_data, new_traj
-
-
-def _split_sentence(game: PackedGame) -> tuple[str, str]:
-    """Return the task sentence of a game, and its grammar with {task} in place of the sentence."""
-    rule = TASK_RULE.search(game.data["grammar"])
-    if rule is None:
-        raise TaskError(f"{game.path}: no task sentence in the grammar; the game is not one of ALFWorld's")
-    grammar = TASK_RULE.sub(rf'\1"{TASK_PREFIX}{{task}}"', game.data["grammar"])
-    return json.loads(rule[2]).removeprefix(TASK_PREFIX), grammar
-
-
-def write_packed(path: Path, games: Iterable[PackedGame]) -> int:
-    """Write games as one .jsonl.xz, and the text that all games share as template.json beside it.
-
-    Returns the number of games. Equal games give equal bytes. Raises TaskError if a game's domain or grammar differs
-    from the template's.
-    """
-    template_path = path.parent / "template.json"
-    template = json.loads(template_path.read_text(encoding="utf-8")) if template_path.exists() else None
-    count = 0
-    with _written_at_once(path) as new, lzma.open(new, "wt", encoding="utf-8", preset=XZ_PRESET) as lines:
-        for game in games:
-            sentence, grammar = _split_sentence(game)
-            shared = {"pddl_domain": game.data["pddl_domain"], "grammar": grammar}
-            if template is None:
-                template = shared
-                with _written_at_once(template_path) as new_template:
-                    new_template.write_text(json.dumps(template), encoding="utf-8")
-            if shared != template:
-                raise TaskError(f"{game.path}: its domain or grammar differs from {template_path}; use another folder")
-            entry = {
-                "path": game.path,
-                "task": sentence,
-                "problem": game.data["pddl_problem"],
-                "walkthrough": game.data["walkthrough"],
-                "traj": game.traj,
-                "anns": list(game.annotations),
-            }
-            lines.write(json.dumps(entry) + "\n")
-            count += 1
-    return count
-
-
-def export_games(root: Path, games: Iterable[PackedGame]) -> int:
-    """Write games as <root>/json_2.1.1/<split>/<task folder>/<trial>/, for ALFWorld's tools.
-
-    Returns the number of new games. A game whose folder exists is left alone, because its name is unique to it.
-    """
-    count = 0
-    for game in games:
-        folder = root / "json_2.1.1" / game.path
-        if not folder.exists():
-            write_game(folder, game.data, game.traj)
-            count += 1
-    return count

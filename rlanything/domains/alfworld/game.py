@@ -1,19 +1,16 @@
-"""Reads games, from a game.tw-pddl or from a packed file of many, into the `Game` that all their episodes share.
+"""Parses a game into the `Game` that all its episodes share.
 
-A Game keeps only what TextWorld's text, commands and win flag depend on. The grammar is not interpreted: `simulator`
-has the text of ALFWorld's own grammar, and a game with another grammar is refused here.
+The grammar is not interpreted: `simulator` has the text of ALFWorld's own grammar, and a game with another grammar is
+refused here.
 """
 
 from __future__ import annotations
 
 import json
-import lzma
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from itertools import chain
-from pathlib import Path
 from sys import intern
 from typing import Any
 
@@ -26,6 +23,7 @@ _FACT = re.compile(r"\(([^()]+)\)")
 _HELP = re.compile(r'Available commands:[^"]*')
 _GOAL_TYPE = re.compile(r"\((objecttype|receptacletype) (\?\w+) (\w+)\)")
 _CONDITIONS = {"ishot": "hot", "iscool": "cool", "isclean": "clean", "issliced": "sliced", "istoggled": "toggled"}
+_ABILITIES = ("pickupable", "cleanable", "heatable", "coolable", "toggleable", "sliceable")
 _GOAL_MARKS = {
     GoalKind.TWO: "(not (=",
     GoalKind.CLEAN: "(isclean ",
@@ -38,92 +36,6 @@ _REMEDY = "download the games again (alfworld-download) or generate new ones"
 
 # The games of a data set repeat a handful of these relations, each of some 225 pairs, so one copy of each is kept.
 _accepts_pool: dict[frozenset[tuple[str, str]], frozenset[tuple[str, str]]] = {}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackedGame:
-    """One game of a packed file."""
-
-    path: str
-    """<split>/<task folder>/<trial>, as in json_2.1.1."""
-    data: dict[str, Any]
-    """The content of its game.tw-pddl."""
-    traj: dict[str, Any]
-    """What its traj_data.json says of the task."""
-    annotations: tuple[str, ...]
-    """Sentences in which people described the task."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Template:
-    """What all games of a packed file share."""
-
-    domain: str
-    """The PDDL domain."""
-    grammar: str
-    """The grammar, with {task} in place of the task sentence."""
-
-    @classmethod
-    def of(cls, packed: Path) -> Template:
-        """Read the template.json in the folder of a packed file. Raises TaskError if either is missing or corrupt."""
-        path = packed.parent / "template.json"
-        for file in (packed, path):
-            if not file.is_file():
-                raise TaskError(f"{file}: no such file; a packed data set is a .jsonl.xz and a template.json beside it")
-        try:
-            template = json.loads(path.read_text())
-            return cls(domain=template["pddl_domain"], grammar=template["grammar"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise TaskError(f"{path}: not the template of packed games ({error!r}); copy the file again") from error
-
-    def unpack(self, line: str) -> PackedGame:
-        """Read the game of a line. Raises ValueError, KeyError or TypeError if the line holds none."""
-        entry = json.loads(line)
-        sentence = json.dumps(entry["task"], ensure_ascii=False)[1:-1]  # the grammar keeps it inside a JSON string
-        data = {
-            "pddl_domain": self.domain,
-            "grammar": self.grammar.replace("{task}", sentence),
-            "pddl_problem": entry["problem"],
-            "walkthrough": entry["walkthrough"],
-            "solvable": True,
-        }
-        return PackedGame(path=entry["path"], data=data, traj=entry["traj"], annotations=tuple(entry["anns"]))
-
-
-def packed_lines(path: Path, template: Template) -> Iterator[tuple[str, PackedGame]]:
-    """Yield (line, game) of a packed .jsonl.xz one at a time, because the PDDL of one game is 40 kB.
-
-    Raises TaskError if the file is cut or a line is not a game.
-    """
-    with lzma.open(path, "rt", encoding="utf-8") as lines:
-        for number, line in enumerate(_intact(lines, path), 1):
-            try:
-                yield line, template.unpack(line)
-            except (ValueError, KeyError, TypeError) as error:
-                raise TaskError(f"{path}, line {number}: not a packed game ({error!r}); copy the file again") from error
-
-
-def load_packed(path: Path) -> Iterator[PackedGame]:
-    """Yield the games of a packed .jsonl.xz, whose folder must hold template.json too. Raises TaskError."""
-    return (game for _, game in packed_lines(path, Template.of(path)))
-
-
-def _intact(lines: Iterable[str], path: Path) -> Iterator[str]:
-    try:
-        yield from lines
-    except (EOFError, lzma.LZMAError, UnicodeDecodeError) as error:
-        raise TaskError(f"{path}: the file is cut or corrupt ({error}); copy or generate it again") from error
-
-
-def read_game(path: Path) -> Game:
-    """Read a game.tw-pddl. Raises TaskError."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise TaskError(f"{path}: no such game file; {_REMEDY}") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise TaskError(f"{path}: not JSON ({error}); the file is cut or corrupt: {_REMEDY}") from error
-    return parse_game(data, str(path))
 
 
 def task_sentence(grammar: str) -> str | None:
@@ -223,14 +135,9 @@ def _parse_facts(
             id=id_,
             name=names[id_],
             type=types["objecttype"][id_],
-            pickupable=id_ in having["pickupable"],
-            cleanable=id_ in having["cleanable"],
-            heatable=id_ in having["heatable"],
-            coolable=id_ in having["coolable"],
-            toggleable=id_ in having["toggleable"],
-            sliceable=id_ in having["sliceable"],
             is_container=id_ in having["isreceptacleobject"],
             inside=tuple(inside[id_]),
+            **{ability: id_ in having[ability] for ability in _ABILITIES},
         )
         for id_, i in o_index.items()
     )

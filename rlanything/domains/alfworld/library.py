@@ -1,20 +1,97 @@
-"""Finds games: packed files of generated or real games, or the folder tree that alfworld-download writes."""
+"""Finds and reads games: packed files, or the folder tree that alfworld-download writes."""
 
 from __future__ import annotations
 
 import json
+import lzma
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from rlanything.domains.alfworld.game import Template, packed_lines, task_sentence
+from rlanything.domains.alfworld.export import regoal
+from rlanything.domains.alfworld.game import parse_game, task_sentence
+from rlanything.domains.alfworld.model import Game, Goal, GoalKind
+from rlanything.domains.alfworld.planner import plan
+from rlanything.domains.alfworld.simulator import Episode
 from rlanything.errors import TaskError
+from rlanything.types import Task
 
+MAX_GAMES = 4096  # parsed games kept in memory
 # The names of the splits in alfworld-download.
 FOLDERS = {"eval_in_distribution": "valid_seen", "eval_out_of_distribution": "valid_unseen"}
 # Task folders that alfworld's own collect_game_files skips: its text games cannot state these tasks.
 SKIPPED = ("movable", "Sliced")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedGame:
+    """One game of a packed file."""
+
+    path: str
+    """<split>/<task folder>/<trial>, as in json_2.1.1."""
+    data: dict[str, Any]
+    """The content of its game.tw-pddl."""
+    traj: dict[str, Any]
+    """What its traj_data.json says of the task."""
+    annotations: tuple[str, ...]
+    """Sentences in which people described the task."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Template:
+    """What all games of a packed file share."""
+
+    domain: str
+    """The PDDL domain."""
+    grammar: str
+    """The grammar, with {task} in place of the task sentence."""
+
+    @classmethod
+    def of(cls, packed: Path) -> Template:
+        """Read the template.json in the folder of a packed file. Raises TaskError if either is missing or corrupt."""
+        path = packed.parent / "template.json"
+        for file in (packed, path):
+            if not file.is_file():
+                raise TaskError(f"{file}: no such file; a packed data set is a .jsonl.xz and a template.json beside it")
+        try:
+            template = json.loads(path.read_text())
+            return cls(domain=template["pddl_domain"], grammar=template["grammar"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise TaskError(f"{path}: not the template of packed games ({error!r}); copy the file again") from error
+
+    def unpack(self, line: str) -> PackedGame:
+        """Read the game of a line. Raises ValueError, KeyError or TypeError if the line holds none."""
+        entry = json.loads(line)
+        sentence = json.dumps(entry["task"], ensure_ascii=False)[1:-1]  # the grammar keeps it inside a JSON string
+        data = {
+            "pddl_domain": self.domain,
+            "grammar": self.grammar.replace("{task}", sentence),
+            "pddl_problem": entry["problem"],
+            "walkthrough": entry["walkthrough"],
+            "solvable": True,
+        }
+        return PackedGame(path=entry["path"], data=data, traj=entry["traj"], annotations=tuple(entry["anns"]))
+
+
+def packed_lines(path: Path, template: Template) -> Iterator[tuple[str, PackedGame]]:
+    """Yield (line, game) of a packed .jsonl.xz one at a time, because the PDDL of one game is 40 kB.
+
+    Raises TaskError if the file is cut or a line is not a game.
+    """
+    try:
+        with lzma.open(path, "rt", encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                try:
+                    game = template.unpack(line)
+                except (ValueError, KeyError, TypeError) as error:
+                    why = f"not a packed game ({error!r}); copy the file again"
+                    raise TaskError(f"{path}, line {number}: {why}") from error
+                yield line, game
+    except (EOFError, lzma.LZMAError, UnicodeDecodeError) as error:
+        raise TaskError(f"{path}: the file is cut or corrupt ({error}); copy or generate it again") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,24 +117,25 @@ class Entry:
 
 
 class GameLibrary:
-    """The games in one folder.
+    """The games of one data folder, and their variants.
 
     A split is `<root>/<split>.jsonl.xz` (packed) or `<root>/json_2.1.1/<split>/`, by its own name or by
-    alfworld-download's (FOLDERS).
+    alfworld-download's (FOLDERS). A task's payload has `source` (the game whose room it uses), `sentence` and `kind`. A
+    variant's also has `goal` and `folder` (the name of its own game's folder).
     """
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.by_source = lru_cache(MAX_GAMES)(self._parse)
         self._entries: dict[str, Entry] = {}
-        self._splits: dict[str, list[str]] = {}
+        self._splits: dict[str, dict[str, Entry]] = {}
 
     def load(self, split: str) -> dict[str, Entry]:
         """Return the games of a split by source. They are read once. Raises TaskError, which says where it looked."""
         if split not in self._splits:
-            entries = self._read(split)
-            self._entries.update(entries)
-            self._splits[split] = list(entries)
-        return {source: self._entries[source] for source in self._splits[split]}
+            self._splits[split] = self._read(split)
+            self._entries |= self._splits[split]
+        return self._splits[split]
 
     def paths(self, split: str) -> list[Path]:
         """List the files of a split: one packed file, or every game.tw-pddl. The list is empty if there are none."""
@@ -73,9 +151,24 @@ class GameLibrary:
                 return kept
         return []
 
-    def files(self, source: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the contents of a game's game.tw-pddl and traj_data.json."""
-        return self._entries[source].read()
+    def of(self, task: Task) -> Game:
+        """Return the game that a task is played in. Raises TaskError."""
+        game, goal = self.by_source(task.payload["source"]), task.payload.get("goal")
+        if goal is None:
+            return game
+        return game.with_goal(Goal(**{**goal, "kind": GoalKind(goal["kind"])}), task.payload["sentence"])
+
+    def files(self, task: Task) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the contents of a task's game.tw-pddl and traj_data.json; a variant's are made from its room's."""
+        data, traj = self._entries[task.payload["source"]].read()
+        if "goal" not in task.payload:
+            return data, traj
+        game = self.of(task)
+        return regoal(data, traj, game.goal, game.sentence, plan(Episode(game)) or [])
+
+    def _parse(self, source: str) -> Game:
+        data, _ = self._entries[source].read()
+        return parse_game(data, source)
 
     def _read(self, split: str) -> dict[str, Entry]:
         files = self.paths(split)

@@ -92,7 +92,7 @@ class State:
     toggled: int
 
     def copy(self) -> State:
-        """Make an independent copy: three short lists. Everything else is immutable and shared."""
+        """Make an independent copy. Only three short lists are copied: everything else is immutable."""
         new = State.__new__(State)  # five times as fast as dataclasses.replace
         new.location, new.held, new.removed = self.location, self.held, self.removed
         new.contents, new.places, new.locations = self.contents.copy(), self.places.copy(), self.locations.copy()
@@ -134,7 +134,7 @@ class Game:
         return TASK_PREFIX + self.sentence
 
     def with_goal(self, goal: Goal, sentence: str) -> Game:
-        """Set another task in the same room. Everything is shared but the goal; the walkthrough is dropped."""
+        """Set another task in the same room, without a walkthrough. The room's data is shared."""
         return replace(self, goal=goal, sentence=sentence, walkthrough=())
 
     def can_hold(self, receptacle: Receptacle, thing: Object) -> bool:

@@ -1,9 +1,8 @@
 """Plans the shortest way to win from any state.
 
-Every command costs one step. A plan follows a skeleton: a list of stages (put down what is in the way, take, treat,
-put), each with the receptacles that would do. The planner enumerates the skeletons of a state and chooses the
-cheapest combination of receptacles. It knows no slicing, no closing, and no moving of objects out of the way, because
-no ALFWorld goal needs them.
+A plan follows a skeleton: a list of stages (put down the wrong object, take, treat, put), each with the receptacles
+that would do. The planner enumerates the skeletons of a state and chooses the cheapest combination of receptacles. It
+knows no slicing, no closing, and no moving of objects out of the way, because no ALFWorld goal needs them.
 """
 
 from __future__ import annotations
@@ -40,18 +39,18 @@ def plan(episode: Episode) -> list[str] | None:
         return []
     state = episode.state
     best: tuple[_Step, ...] | None = None
-    best_cost = 1 << 30
+    limit = 1 << 30
     for skeleton in _Room(episode.game, state).skeletons():
-        cheaper = _cheapest(skeleton, state.location, state.opened, best_cost)
+        cheaper = _cheapest(skeleton, state.location, state.opened, limit)
         if cheaper is not None:
-            best_cost, best = cheaper
+            limit, best = cheaper
     return None if best is None else _commands(best, state)
 
 
 def _cheapest(skeleton: _Skeleton, location: str, opened: int, limit: int) -> tuple[int, tuple[_Step, ...]] | None:
-    """Choose one step per stage. Returns (cost, steps) of the cheapest choice, the first of equals.
+    """Choose one step per stage: (cost, steps) of the cheapest choice, or None if all cost `limit` or more.
 
-    Returns None if no choice costs less than `limit`. `opened` is the bit mask of open receptacles.
+    The first of equals is chosen. `opened` is the bit mask of open receptacles.
     """
     if not skeleton:
         return (0, ()) if limit > 0 else None
@@ -104,26 +103,20 @@ class _Room:
         self.game, self.state, self.goal = game, state, game.goal
         self.treatment = TREATMENTS.get(game.goal.kind)
         self.wanted = self._wanted()
-        sources = [game.receptacles[r] for thing in self.wanted for r in state.places[thing.index]]
         self.lamps = [o for o in game.objects if o.type == game.goal.lamp_type and o.toggleable]
-        lit = [game.receptacles[r] for lamp in self.lamps for r in state.places[lamp.index]]
-        self.stations = [r for r in game.receptacles if self._treats(r)]
-        self.special = {state.location, *(r.location for r in (*sources, *lit, *self.stations))}
-        types = (game.goal.receptacle_type or "", game.goal.object_type)
-        fits = types in game.accepts
-        self.targets = self._distinct([r for r in game.receptacles if fits and r.type == game.goal.receptacle_type])
+        self.stations: list[Receptacle] = []
+        if self.treatment and self.wanted:
+            self.stations = [r for r in game.receptacles if can_treat(game, self.treatment, self.wanted[0], r)]
+        useful = [game.receptacles[r] for thing in (*self.wanted, *self.lamps) for r in state.places[thing.index]]
+        self.special = {state.location, *(r.location for r in (*useful, *self.stations))}
+        fits = (self.goal.receptacle_type, self.goal.object_type) in game.accepts
+        self.targets = self._distinct([r for r in game.receptacles if fits and r.type == self.goal.receptacle_type])
         self.special.update(r.location for r in self.targets)
         self.drops: list[_Step] = []
         if state.held is not None:
             held = game.objects[state.held]
-            self.drops = [
-                _Step("move", held, r) for r in self._distinct([r for r in game.receptacles if game.can_hold(r, held)])
-            ]
-
-    def _treats(self, receptacle: Receptacle) -> bool:
-        if self.treatment is None or not self.wanted:
-            return False
-        return can_treat(self.game, self.treatment, self.wanted[0], receptacle)
+            accepting = [r for r in game.receptacles if game.can_hold(r, held)]
+            self.drops = [_Step("move", held, r) for r in self._distinct(accepting)]
 
     def _wanted(self) -> list[Object]:
         """List the objects that the goal may use. Of objects that are alike it lists only as many as the goal needs."""
@@ -202,9 +195,8 @@ class _Room:
 
     def _look(self) -> Iterator[_Skeleton]:
         """Yield the ways to hold the object where a lamp stands that is on."""
-        lights = [
-            self._light(lamp, self.game.receptacles[r]) for lamp in self.lamps for r in self.state.places[lamp.index]
-        ]
+        receptacles, places = self.game.receptacles, self.state.places
+        lights = [self._light(lamp, receptacles[r]) for lamp in self.lamps for r in places[lamp.index]]
         for thing in self.wanted:
             for prefix in self._acquire(thing):
                 if all(lamp.index != self.state.held for lamp in self.lamps):

@@ -1,10 +1,9 @@
 """Labels each step of an episode as progress or none, by the planner, in a way that credits honest exploration.
 
-The planner knows where everything is, so to the planner a look into an empty drawer is worth nothing. An agent that
-does not know must look. So while none of the sought objects has been seen, going to or opening a new place is
-progress, and a known place is none, whatever lies there. The label of a search therefore depends only on what the
-transcript shows. The labels measure the reward model. The loop's updates never read them, but the demonstrations for
-a warm start of the reward model are made from them.
+The planner knows where everything is, so a look into an empty drawer brings it no nearer. An agent must look. So while
+no sought object has been seen, going to or opening a new place is progress, and a known place is none: these labels
+depend only on the transcript. The labels measure the reward model, and its demonstrations are made from them. The
+loop's updates never read them.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Progress:
         self.placed: set[tuple[str, str]] = set()
 
     def step(self, command: str, feedback: str) -> tuple[int, str]:
-        """Label the command that the episode has just taken: (+1 progress or -1 none, the reason in a few words)."""
+        """Label the command that the episode has just taken: (1, reason) for progress, (-1, reason) for none."""
         before, self.remaining = self.remaining, distance(self.episode)
         sought = self._sought()
         known = any(kind == sought and (kind, n) not in self.placed for kind, n in self.seen)

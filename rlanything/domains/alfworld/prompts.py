@@ -1,21 +1,20 @@
-"""Every prompt of the ALFWorld domain, and what is read out of the answers.
-
-Two styles: `full` explains the rules and suits instruct models; `compact` holds the observations alone and suits
-tiny models that learned the rules from demonstrations. Both answer in \\boxed{...}.
-"""
+"""The prompts of the ALFWorld domain. All answers are in \\boxed{...}."""
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from rlanything.domains.alfworld.model import Game
 from rlanything.domains.answers import boxed
 from rlanything.domains.base import Observation, ParsedAction, Step
 from rlanything.domains.parts import conversation
 from rlanything.types import Direction, Message, Trajectory, user
 
 _WELCOME = "-= Welcome to TextWorld, ALFRED! =-\n\n"
-# Commands that change something where one stands; going and looking are always known.
-ACTING = ("take ", "move ", "open ", "close ", "use ", "heat ", "cool ", "clean ", "slice ")
+# Commands that change something at the agent's place. Going and looking are possible everywhere.
+_ACTING = ("take ", "move ", "open ", "close ", "use ", "heat ", "cool ", "clean ", "slice ")
 
 POLICY_SYSTEM = (
     "You are an agent in a household. You see one room as text and act by commands such as: go to shelf 1, "
@@ -39,80 +38,89 @@ REWRITE_SYSTEM = (
 )
 
 
-def opening(first: Observation) -> str:
-    """The first observation as the task and the room, without TextWorld's banner."""
-    room, _, task = first.text.removeprefix(_WELCOME).rpartition("\n\n")
+@dataclass(frozen=True)
+class Prompts:
+    """Writes the prompts, and reads the policy's actions."""
+
+    style: str
+    """`full` explains the rules; `compact` has the observations alone, for tiny models that demonstrations taught."""
+    show_actions: str
+    """As in the options."""
+
+    def opening(self, first: Observation) -> list[Message]:
+        """The policy's prompt before its first turn."""
+        return self._policy(_opening(first.text), first)
+
+    def answer(self, observation: Observation) -> list[Message]:
+        """The policy's next message after a turn."""
+        return [user(self._with_actions(observation.text, observation))]
+
+    def retold(self, first: Observation, steps: Sequence[Step]) -> list[Message]:
+        """The policy's prompt after some steps, rendered anew."""
+        past = [_turn(step.action, step.observation.text) for step in steps]
+        return self._policy("".join([_opening(first.text), *past]), steps[-1].observation)
+
+    def _policy(self, text: str, now: Observation) -> list[Message]:
+        return conversation(POLICY_SYSTEM, self._with_actions(text, now), self.style)
+
+    def _with_actions(self, text: str, now: Observation) -> str:
+        if self.show_actions == "all":
+            numbered = "\n".join(f"{n}. {a}" for n, a in enumerate(now.actions, 1))
+            return f"{text}\nCommands:\n{numbered}"
+        here = [a for a in now.actions if a.startswith(_ACTING)] if self.show_actions == "here" else []
+        return f"{text}\nHere: {'; '.join(here)}." if here else text
+
+    def parse_action(self, text: str, observation: Observation) -> ParsedAction:
+        """The last boxed command. If all commands are listed, a boxed number names one."""
+        found = boxed(text)
+        if not found:
+            return ParsedAction(None, "no \\boxed{command}")
+        action, actions = found[-1], observation.actions
+        if self.show_actions == "all" and action.isdecimal():
+            if not 1 <= int(action) <= len(actions):
+                return ParsedAction(None, f"\\boxed{{{action}}}, but the commands are numbered 1 to {len(actions)}")
+            return ParsedAction(actions[int(action) - 1])
+        return ParsedAction(action) if action else ParsedAction(None, "an empty \\boxed{}")
+
+    def judge(self, trajectory: Trajectory, i: int) -> list[Message]:
+        """The prompt about turn i. The transcript comes first, so that consecutive turns share a cached prefix."""
+        past = [_turn(turn.action, turn.observation) for turn in trajectory.turns[: i + 1]]
+        transcript = "".join([_opening(trajectory.first_observation), *past])
+        question = f"Is step {i + 1}, the last one, good or bad?" if self.style != "compact" else "Judge the last step."
+        return conversation(JUDGE_SYSTEM, f"{transcript}\n{question}", self.style)
+
+    def rewrite(self, game: Game, direction: Direction, accuracy: float, critic: str) -> list[Message]:
+        """The prompt for a variant of a game's task."""
+        asked = (
+            f"Room: {facts_of(game)}\nCritic: {critic or 'none'}\nTask: {game.sentence}\nSolved: {accuracy:.0%}\n"
+            f"Make it {direction}."
+        )
+        return conversation(REWRITE_SYSTEM, asked, self.style)
+
+
+def _opening(first: str) -> str:
+    """Turn the first observation round: the task, then the room, without TextWorld's banner."""
+    room, _, task = first.removeprefix(_WELCOME).rpartition("\n\n")
     return f"{task}\n{room}"
 
 
-def _with_actions(text: str, observation: Observation, show_actions: str) -> str:
-    if show_actions == "none":
-        return text
-    if show_actions == "here":
-        here = [a for a in observation.actions if a.startswith(ACTING)]
-        return f"{text}\nHere: {'; '.join(here)}." if here else text
-    numbered = "\n".join(f"{n}. {a}" for n, a in enumerate(observation.actions, 1))
-    return f"{text}\nCommands:\n{numbered}"
+def _turn(action: str | None, answer: str) -> str:
+    return f"\n> {action or '(no command)'}\n{answer}"
 
 
-def opening_messages(first: Observation, style: str, show_actions: str) -> list[Message]:
-    """What the policy reads before its first turn."""
-    return conversation(POLICY_SYSTEM, _with_actions(opening(first), first, show_actions), style)
+def facts_of(game: Game) -> str:
+    """List the kinds of objects that can be taken or switched on, with where they are, then the kinds of places."""
+    holders: dict[str, set[str]] = defaultdict(set)
+    count: Counter[str] = Counter()
+    for thing in game.objects:
+        if not (thing.pickupable or thing.toggleable):
+            continue
+        count[thing.type.lower()] += 1
+        holders[thing.type.lower()].update(r.type.lower() for r in game.places(thing))
+    things = [f"{k}{_times(n)} in {' '.join(sorted(holders[k])) or 'nothing'}" for k, n in sorted(count.items())]
+    places = Counter(r.type.lower() for r in game.receptacles)
+    return f"{', '.join(things)}. Places: {', '.join(kind + _times(n) for kind, n in sorted(places.items()))}."
 
 
-def answer_messages(observation: Observation, show_actions: str) -> list[Message]:
-    """What the policy reads after a turn."""
-    return [user(_with_actions(observation.text, observation, show_actions))]
-
-
-def retold_messages(first: Observation, steps: Sequence[Step], style: str, show_actions: str) -> list[Message]:
-    """What the policy reads if everything is rendered anew."""
-    past = "".join(f"\n> {s.action or '(no command)'}\n{s.observation.text}" for s in steps)
-    return conversation(POLICY_SYSTEM, _with_actions(opening(first) + past, steps[-1].observation, show_actions), style)
-
-
-def parse_action(text: str, observation: Observation, show_actions: str) -> ParsedAction:
-    """The last boxed command; a boxed number names a command where all are listed."""
-    found = boxed(text)
-    if not found:
-        return ParsedAction(None, "no \\boxed{command}")
-    action = found[-1]
-    if show_actions == "all" and action.isdecimal():
-        if not 1 <= int(action) <= len(observation.actions):
-            return ParsedAction(
-                None, f"\\boxed{{{action}}}, but the commands are numbered 1 to {len(observation.actions)}"
-            )
-        return ParsedAction(observation.actions[int(action) - 1])
-    return ParsedAction(action) if action else ParsedAction(None, "an empty \\boxed{}")
-
-
-def judge_messages(trajectory: Trajectory, i: int, style: str) -> list[Message]:
-    """The transcript up to turn i first, so that consecutive turns share a cached prefix; then the question."""
-    opened = opening(Observation(trajectory.first_observation))
-    past = "".join(f"\n> {t.action or '(no command)'}\n{t.observation}" for t in trajectory.turns[: i + 1])
-    question = "Judge the last step." if style == "compact" else f"Is step {i + 1}, the last one, good or bad?"
-    return conversation(JUDGE_SYSTEM, f"{opened}{past}\n{question}", style)
-
-
-def rewrite_messages(
-    sentence: str, facts: str, direction: Direction, accuracy: float, critic: str, style: str
-) -> list[Message]:
-    """The scene, the critic's words, the task and the wish."""
-    asked = f"Room: {facts}\nCritic: {critic or 'none'}\nTask: {sentence}\nSolved: {accuracy:.0%}\nMake it {direction}."
-    return conversation(REWRITE_SYSTEM, asked, style)
-
-
-def parse_proposal(text: str) -> str | None:
-    """The last boxed sentence of a rewrite."""
-    found = boxed(text)
-    return found[-1] if found else None
-
-
-def action_response(thought: str, action: str) -> str:
-    """A demonstration's response."""
-    return f"{thought} \\boxed{{{action}}}"
-
-
-def score_response(reason: str, score: int) -> str:
-    """A demonstration's evaluation."""
-    return f"{reason} \\boxed{{{score}}}"
+def _times(n: int) -> str:
+    return f" x{n}" if n > 1 else ""

@@ -1,4 +1,4 @@
-"""The rules of the ALFRED text domain that simulator, planner and generator share. Source: alfworld's alfred.pddl."""
+"""The rules of the ALFRED text domain that simulator and planner share. Source: alfworld's alfred.pddl."""
 
 from __future__ import annotations
 

@@ -1,86 +1,58 @@
-"""What a supervised warm start learns from: solutions, tests and variants of problems that have solutions or chains."""
+"""Demonstrations for supervised warm starts: the solutions and tests of problems that have a solution."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
 
-from rlanything.domains.coding import generator, prompts
-from rlanything.domains.coding.judging import CodingJudging
+from rlanything.domains.base import Domain, Observation
+from rlanything.domains.coding import prompts
 from rlanything.domains.coding.problems import Check
-from rlanything.domains.coding.rewriting import CodingRewriting
-from rlanything.domains.parts import Conversation, Demonstrating, conversation
+from rlanything.domains.parts import Conversation, Demonstrating
 from rlanything.errors import TaskError
-from rlanything.types import Direction, Message, Task, assistant
+from rlanything.types import Message, Task, assistant
 
-NEEDS = {"policy": "solution", "reward": "solution", "rewriter": "chain"}  # what a row must have
-NUM_PROGRAM, MAX_WRITTEN = 8, 8  # programs, and tests of a reward model, in a made-up critic
+Answer = Callable[[Task, random.Random], tuple[list[Message], str]]
+"""Returns the prompt for a task, and the answer to learn."""
+OWN_DATA = "give conversations of your own (data=FILE.jsonl)"
 
 
 class CodingDemonstrating(Demonstrating):
-    """Answers are made of the rows' own solutions and chains of operations."""
+    """The policy learns solutions, and the reward model a problem's own tests."""
 
-    def __init__(
-        self,
-        style: str,
-        num_test: int,
-        tasks: Callable[[str], list[Task]],
-        judging: CodingJudging,
-        rewriting: CodingRewriting,
-    ) -> None:
-        """`tasks` gives a split's problems, `num_test` is as in the options."""
-        self.style, self.num_test, self.tasks, self.judging, self.rewriting = style, num_test, tasks, judging, rewriting
+    def __init__(self, domain: Domain) -> None:
+        self.domain = domain
+
+    def answers(self) -> dict[str, tuple[str, Answer]]:
+        """For each role the field that a row must have, and the function that makes an answer of it."""
+        return {"policy": ("solution", self._policy), "reward": ("solution", self._reward)}
 
     def conversations(self, role: str, split: str, seed: int) -> Iterator[Conversation]:
         """An endless stream for a role. Raises TaskError if no row has what it needs."""
-        tasks, rng = [task for task in self.tasks(split) if task.payload.get(NEEDS[role])], random.Random(seed)
+        if role not in self.answers():
+            raise TaskError(
+                f"coding has no demonstrations for the {role}; for problems of scripts/generate_problems.py set "
+                f"dataset.domain=scripts.coding_problems.domain:GeneratedProblems, for others {OWN_DATA}"
+            )
+        field, answer = self.answers()[role]
+        tasks = [task for task in self.domain.tasks(split) if task.payload.get(field)]
         if not tasks:
             raise TaskError(
-                f"split {split}: no problem has a {NEEDS[role]}, which demonstrations for the {role} are made of; give "
-                "conversations of your own (data=FILE.jsonl)"
+                f"split {split}: no problem has a {field}, which demonstrations for the {role} are made of; {OWN_DATA}"
             )
-        return self._stream(role, tasks, rng)
+        return self._stream(answer, tasks, random.Random(seed))
 
-    def _stream(self, role: str, tasks: list[Task], rng: random.Random) -> Iterator[Conversation]:
-        answer_of = {"policy": self._policy, "reward": self._reward, "rewriter": self._rewriter}[role]
+    def _stream(self, answer: Answer, tasks: list[Task], rng: random.Random) -> Iterator[Conversation]:
         while True:
             task = rng.choice(tasks)
-            messages, answer = answer_of(task, rng)
+            messages, said = answer(task, rng)
             trained = [False] * len(messages) + [True]
-            yield Conversation(messages=[*messages, assistant(answer)], trained=trained, key=task.id)
+            yield Conversation(messages=[*messages, assistant(said)], trained=trained, key=task.id)
 
     def _policy(self, task: Task, rng: random.Random) -> tuple[list[Message], str]:
-        asked = conversation(prompts.POLICY_SYSTEM, prompts.statement(task.payload), self.style)
-        return asked, prompts.program_response("", str(self.judging.reference(task)))
+        asked = self.domain.opening(task, Observation(prompts.statement(task.payload)))
+        return asked, prompts.program_response("", str(task.payload["solution"]))
 
     def _reward(self, task: Task, rng: random.Random) -> tuple[list[Message], str]:
-        chain: generator.Chain = task.payload.get("chain") or []
-        small = generator.draw_tests(chain, rng, 1, small=True) if chain else None
-        if not small:
-            return self.judging.messages(task), prompts.test_response(Check(*rng.choice(task.payload["tests"])))
-        worked = generator.worked_out(chain, small[0].input)
-        return self.judging.messages(task), prompts.test_response(small[0], worked)
-
-    def _rewriter(self, task: Task, rng: random.Random) -> tuple[list[Message], str]:
-        while True:
-            harder = rng.random() < 0.5
-            chain = generator.vary(task.payload["chain"], harder, rng)
-            tests = generator.draw_tests(chain, rng, prompts.MIN_TESTS, small=True)
-            if tests is not None:
-                break
-        solved = rng.randint(NUM_PROGRAM - 1, NUM_PROGRAM) if harder else rng.randint(0, 1)
-        own = [min(NUM_PROGRAM, solved + rng.randint(0, 1)) for _ in prompts.own_tests(task, self.num_test)]
-        written = [_passed(solved, rng) for _ in range(rng.randint(0, MAX_WRITTEN))]
-        failed = len(own) * NUM_PROGRAM - sum(own)
-        critic = prompts.critic(NUM_PROGRAM, own, written, {"wrong_answer": failed} if failed else {})
-        direction = Direction.HARDER if harder else Direction.EASIER
-        asked = self.rewriting.messages(task, direction, solved / NUM_PROGRAM, critic)
-        steps = [generator.worked_out(chain, test.input) for test in tests]
-        return asked, prompts.problem_response(generator.statement(chain, rng), tests, steps)
-
-
-def _passed(solved: int, rng: random.Random) -> tuple[int, bool]:
-    """How many programs passed a reward model's test, and whether all of the `solved` correct ones did."""
-    if solved and rng.random() < 0.5:
-        return min(NUM_PROGRAM, solved + rng.randint(0, 1)), True
-    return rng.randint(0, max(1, solved - 1)), False
+        asked = prompts.test_messages(task.payload, self.domain.config.dataset.prompt)
+        return asked, prompts.test_response(Check(*rng.choice(task.payload["tests"])))

@@ -2,27 +2,71 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+from pydantic import NonNegativeFloat, NonNegativeInt
+
 from rlanything.config.schema import Config
-from rlanything.domains.base import Domain, Env, Observation, ParsedAction
+from rlanything.config.section import Section
+from rlanything.domains.base import Domain, Env, Observation, ParsedAction, SandboxFailure
 from rlanything.domains.coding import prompts
 from rlanything.domains.coding.demonstrations import CodingDemonstrating
-from rlanything.domains.coding.env import ProgramEnv
 from rlanything.domains.coding.judging import CodingJudging
-from rlanything.domains.coding.options import CodingOptions
-from rlanything.domains.coding.problems import read_problems
-from rlanything.domains.coding.rewriting import CodingRewriting, statement_of
-from rlanything.domains.coding.trials import Trials
+from rlanything.domains.coding.problems import Check, read_problems
+from rlanything.domains.coding.rewriting import CodingRewriting, one_line
+from rlanything.domains.coding.trials import Trials, clip
 from rlanything.domains.parts import conversation
 from rlanything.errors import TaskError
+from rlanything.sandbox.protocol import Verdict
 from rlanything.types import Message, Task
 
 MAX_DESCRIBED = 120  # characters of a problem in a line for people
 
 logger = logging.getLogger(__name__)
+
+
+class CodingOptions(Section):
+    """Coding's own keys."""
+
+    num_test: NonNegativeInt = 0
+    """Tests of a problem that decide whether a program is correct, the first ones. 0 takes all."""
+    float_tolerance: NonNegativeFloat = 1e-6
+    """Largest error of an expected number with a decimal point or exponent, absolute or relative."""
+    skip_bad: bool = False
+    """Leave out rows that are no problems. Otherwise such a row stops the run."""
+
+
+class ProgramEnv(Env):
+    """One attempt: the statement, then the verdicts of the program that was written."""
+
+    def __init__(self, task: Task, tests: Sequence[Check], trials: Trials) -> None:
+        self.task, self.tests, self.trials = task, tests, trials
+
+    async def reset(self) -> Observation:
+        return Observation(prompts.statement(self.task.payload))
+
+    async def step(self, action: str | None) -> Observation:
+        """Try the program on all tests; the reward is the share that it passes. Raises SandboxFailure."""
+        if action is None:
+            return Observation("No program was found in the answer.", done=True, invalid=True, reward=0.0)
+        tests, time_s = self.tests, self.task.payload["time_limit_s"]
+        found = await asyncio.gather(*(self.trials.verdict(action, test, time_s) for test in tests))
+        verdicts = [verdict for verdict, _ in found]
+        if Verdict.SANDBOX_ERROR in verdicts:
+            raise SandboxFailure(found[verdicts.index(Verdict.SANDBOX_ERROR)][1])
+        failed = [i for i, verdict in enumerate(verdicts) if verdict is not Verdict.OK]
+        text = f"{len(tests) - len(failed)} of {len(tests)} tests passed."
+        if failed:
+            test, (verdict, said) = tests[failed[0]], found[failed[0]]
+            text += (
+                f" The first that failed: {verdict.replace('_', ' ')}.\nInput:\n{clip(test.input)}\nExpected:\n"
+                f"{clip(test.output)}\nFound:\n{said}"
+            )
+        passed = 1 - len(failed) / len(tests)
+        return Observation(text, done=True, success=not failed, reward=passed, results=tuple(map(str, verdicts)))
 
 
 class CodingDomain(Domain):
@@ -35,17 +79,11 @@ class CodingDomain(Domain):
         super().__init__(config)
         if not config.dataset.path:
             raise TaskError("dataset.path: empty; name the folder of <split>.json (data/README.md says what is in it)")
-        style = config.dataset.prompt
-        self._root, self._tasks = Path(config.dataset.path), dict[str, list[Task]]()
+        self._tasks: dict[str, list[Task]] = {}
         self.trials = Trials(config.sandbox, self.options.float_tolerance)
-        judging, rewriting = CodingJudging(style, self.trials), CodingRewriting(style)
-        self.judging, self.rewriting = judging, rewriting
-        self.demonstrating = CodingDemonstrating(style, self.options.num_test, self.tasks, judging, rewriting)
-
-    @property
-    def root(self) -> Path:
-        """The folder of problems."""
-        return self._root
+        self.judging = CodingJudging(config.dataset.prompt, self.trials)
+        self.rewriting = CodingRewriting(config.dataset.prompt)
+        self.demonstrating = CodingDemonstrating(self)
 
     def tasks(self, split: str) -> list[Task]:
         """The problems of `<path>/<split>.json`. Raises TaskError."""
@@ -61,39 +99,35 @@ class CodingDomain(Domain):
         return self._tasks[split]
 
     def prepare(self, splits: Sequence[str]) -> None:
-        """Read the splits' problems, and start the sandbox. Raises TaskError if it cannot isolate programs."""
+        """Read the splits, and start the sandbox. Raises TaskError, too if this machine cannot isolate programs."""
         super().prepare(splits)
         self.trials.start()
 
     def data_files(self, split: str) -> list[Path]:
-        """The split's file."""
-        return [self._root / f"{split}.json"]
+        return [Path(self.config.dataset.path, f"{split}.json")]
 
     def make_env(self, task: Task) -> Env:
-        """One attempt at the problem."""
-        return ProgramEnv(task, prompts.own_tests(task, self.options.num_test), self.trials)
+        return ProgramEnv(task, self.own_tests(task), self.trials)
+
+    def own_tests(self, task: Task) -> list[Check]:
+        """The problem's tests that decide if a program is correct."""
+        return [Check(*test) for test in task.payload["tests"][: self.options.num_test or None]]
 
     def describe(self, task: Task) -> str:
-        """The beginning of the statement."""
-        line = self.identity(task)
+        line = one_line(task)
         return line if len(line) <= MAX_DESCRIBED else line[: MAX_DESCRIBED - 1] + "…"
 
     def kind(self, task: Task) -> str:
-        """What the data calls the problem's kind."""
         return str(task.payload.get("kind", "problem"))
 
     def identity(self, task: Task) -> str:
-        """The statement, however it is spaced."""
-        return statement_of(task)
+        return one_line(task)
 
     def opening(self, task: Task, first: Observation) -> list[Message]:
-        """The problem, after what is wanted for models that need it told."""
         return conversation(prompts.POLICY_SYSTEM, first.text, self.config.dataset.prompt)
 
     def parse_action(self, text: str, observation: Observation) -> ParsedAction:
-        """The program."""
         return prompts.parse_program(text)
 
     def close(self) -> None:
-        """End the sandbox."""
         self.trials.close()

@@ -13,21 +13,19 @@ MAX_BROKEN = 3  # tries of a program on a generated test if the sandbox breaks
 
 
 class CodingJudging(TestJudging):
-    """A test is an input and an output."""
+    """A test is an input and the output that a correct program prints."""
 
     def __init__(self, style: str, trials: Trials) -> None:
         self.style, self.trials = style, trials
 
     def messages(self, task: Task) -> list[Message]:
-        """The problem, and the request for one test."""
         return prompts.test_messages(task.payload, self.style)
 
     def parse(self, text: str, task: Task) -> tuple[Check | None, str]:
-        """The input and the output."""
         return prompts.parse_test(text)
 
     async def passes(self, task: Task, action: str, test: Check) -> int | None:
-        """+1 if the program answers the input with the output; None if the sandbox broke again and again."""
+        """+1 if the program answers the input with the output, -1 if not; None if the sandbox broke every time."""
         for _ in range(MAX_BROKEN):
             verdict, _ = await self.trials.verdict(action, test, task.payload["time_limit_s"])
             if verdict is not Verdict.SANDBOX_ERROR:
@@ -35,5 +33,4 @@ class CodingJudging(TestJudging):
         return None
 
     def reference(self, task: Task) -> str | None:
-        """The solution, if the data has one."""
         return task.payload.get("solution")

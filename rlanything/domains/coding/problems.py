@@ -1,7 +1,4 @@
-"""Reads problems: a statement, and tests that a program reads from standard input and answers on standard output.
-
-`data/README.md` describes the files: `<split>.json`, a list of rows.
-"""
+"""Reads problems: statements with tests of standard input and output. `data/README.md` describes the files."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ OPTIONAL = ("example_input", "example_output", "kind", "solution", "chain", "tas
 
 
 class BadProblem(ValueError):
-    """A row that is not a problem. The message says what is wrong with it."""
+    """A row is no problem. The message says why."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +34,8 @@ class Check:
 def check_row(row: object) -> dict[str, Any]:
     """Check a row and return it as a task's payload.
 
-    The payload has `question`, `time_limit_s`, `tests` ([input, output] pairs) and those fields of OPTIONAL that the
-    row has. Raises BadProblem.
+    The payload has `question`, `time_limit_s`, `tests` ([input, output] pairs) and the fields of OPTIONAL that the row
+    has. Raises BadProblem.
     """
     if not isinstance(row, Mapping):
         raise BadProblem(f"expected an object, found {type(row).__name__}")
@@ -49,22 +47,29 @@ def check_row(row: object) -> dict[str, Any]:
     limit = row.get("test_time_limit", TIME_LIMIT_S)
     if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not (math.isfinite(limit) and limit > 0):
         raise BadProblem(f"test_time_limit: found {limit!r}, expected a number of seconds above 0")
-    inputs, outputs = _texts(row, "test_input"), _texts(row, "test_output")
-    _check_lengths(row, "test")
-    tests = list(dict.fromkeys(zip(inputs, outputs, strict=True)))
+    tests = list(dict.fromkeys(_pairs(row, "test")))
     if len({given for given, _ in tests}) != len(tests):
         raise BadProblem("test_input: an input occurs twice with different outputs")
-    for name in ("example_input", "example_output"):
-        if row.get(name):
-            _texts(row, name)
-    _check_lengths(row, "example")
-    for text in (question, *inputs, *outputs, *(str(row[name]) for name in OPTIONAL if row.get(name))):
+    if row.get("example_input") or row.get("example_output"):
+        _pairs(row, "example")
+    optional = {name: row[name] for name in OPTIONAL if row.get(name)}
+    for text in (question, *chain.from_iterable(tests), *map(str, optional.values())):
         try:
             text.encode()
         except UnicodeEncodeError as error:  # no file, tokenizer or pipe takes such a text
             raise BadProblem(f"half a character (a lone surrogate) in the text {text[:80]!r}") from error
     payload = {"question": question.strip(), "time_limit_s": float(limit), "tests": [list(test) for test in tests]}
-    return payload | {name: row[name] for name in OPTIONAL if row.get(name)}
+    return payload | optional
+
+
+def _pairs(row: Mapping[str, Any], name: str) -> list[tuple[str, str]]:
+    """The (input, output) pairs of a row's `<name>_input` and `<name>_output`. Raises BadProblem."""
+    inputs, outputs = _texts(row, f"{name}_input"), _texts(row, f"{name}_output")
+    if len(inputs) != len(outputs):
+        raise BadProblem(
+            f"{name}_input and {name}_output: found {len(inputs)} and {len(outputs)} texts, expected as many"
+        )
+    return list(zip(inputs, outputs, strict=True))
 
 
 def _texts(row: Mapping[str, Any], name: str) -> list[str]:
@@ -77,17 +82,11 @@ def _texts(row: Mapping[str, Any], name: str) -> list[str]:
     return texts
 
 
-def _check_lengths(row: Mapping[str, Any], name: str) -> None:
-    inputs, outputs = len(row.get(f"{name}_input") or ()), len(row.get(f"{name}_output") or ())
-    if inputs != outputs:
-        raise BadProblem(f"{name}_input and {name}_output: found {inputs} and {outputs} texts, expected as many")
-
-
 def read_problems(path: Path, skip_bad: bool) -> tuple[list[tuple[int, dict[str, Any]]], list[str]]:
     """Read a file of problems.
 
-    Returns (index, payload) of every good row, and what is wrong with the bad ones. Raises TaskError, which names the
-    file, if it holds no good row, or a bad row and `skip_bad` is False.
+    Returns (index, payload) of every good row, and the faults of the bad ones. Raises TaskError if the file has no good
+    row, or if it has a bad one and `skip_bad` is False.
     """
     if not path.is_file():
         raise TaskError(f"{path}: no such file; fetch a data set with data/download.py (data/README.md)")

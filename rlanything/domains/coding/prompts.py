@@ -1,12 +1,7 @@
-"""Every prompt of the coding domain, and what is read out of the answers.
-
-Two styles: `full` explains what is wanted and suits instruct models; `compact` holds the problem alone and suits tiny
-models that learned the form from demonstrations. Programs and tests come in fenced blocks.
-"""
+"""The prompts of the coding domain, and the parsers of their answers. Programs and tests come in fenced blocks."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,12 +10,12 @@ from rlanything.domains.answers import last_object
 from rlanything.domains.base import ParsedAction
 from rlanything.domains.coding.problems import Check
 from rlanything.domains.parts import conversation
-from rlanything.types import Direction, Message, Task
+from rlanything.types import Message
 
 MAX_GENERATED_CHARS = 100_000  # of a test or a problem that a model writes
 MIN_TESTS = 4  # of a problem that a model writes
 PYTHON = ("python", "python3", "py")
-# Fences in pairs: (what the first says, the block). The first begins a line, unless it says that Python follows.
+# Fences in pairs, as (info string, block). The first begins a line, unless it says that Python follows.
 _BLOCK = re.compile(r"(?:^[ \t]*|(?=```py))```([^\n`]*)\n(.*?)```", re.DOTALL | re.MULTILINE)
 _BODY = r"((?:(?!```).)*)```"  # up to the next fence
 _TEST = re.compile(rf"```input[ \t]*\n{_BODY}(?:(?!```input).)*?```output[ \t]*\n{_BODY}", re.DOTALL)
@@ -44,42 +39,35 @@ REWRITE_SYSTEM = (
 )
 
 
-def own_tests(task: Task, num: int) -> list[Check]:
-    """Those of the problem's tests that decide whether a program is correct: the first `num`, or all if it is 0."""
-    return [Check(*test) for test in task.payload["tests"][: num or None]]
-
-
 def statement(payload: Mapping[str, Any]) -> str:
-    """The problem as everyone reads it."""
+    """The question and its examples: the problem as policy, reward model and rewriter read it."""
     text = str(payload["question"])
-    given, wanted = payload.get("example_input"), payload.get("example_output")
-    if isinstance(given, list) and isinstance(wanted, list):
-        for a, b in zip(given, wanted, strict=False):
-            text += f"\n\nExample input:\n{a.strip()}\nExample output:\n{b.strip()}"
+    for given, wanted in zip(payload.get("example_input", ()), payload.get("example_output", ()), strict=True):
+        text += f"\n\nExample input:\n{given.strip()}\nExample output:\n{wanted.strip()}"
     return text
 
 
 def parse_program(text: str) -> ParsedAction:
-    """The last fenced block that says it is Python; where none says so, the last that does not say what it is."""
-    blocks = [(said.strip().lower().partition(" ")[0], block) for said, block in _BLOCK.findall(text)]
-    programs = [block for said, block in blocks if said in PYTHON] or [block for said, block in blocks if not said]
+    """The last fenced block in Python; if no block names Python, the last one that names no language."""
+    blocks = [(info.strip().lower().partition(" ")[0], block) for info, block in _BLOCK.findall(text)]
+    programs = [block for info, block in blocks if info in PYTHON] or [block for info, block in blocks if not info]
     if not programs:
         return ParsedAction(None, "no block fenced by ```python and ```")
     return ParsedAction(programs[-1]) if programs[-1].strip() else ParsedAction(None, "an empty block")
 
 
 def program_response(thought: str, program: str) -> str:
-    """A demonstration's response."""
+    """A response that `parse_program` reads."""
     return f"{thought}\n```python\n{program.rstrip()}\n```".lstrip()
 
 
 def test_messages(payload: Mapping[str, Any], style: str) -> list[Message]:
-    """The problem, and the wish for one test."""
+    """The prompt for one unit test."""
     return conversation(TEST_SYSTEM, f"{statement(payload)}\n\nWrite one test.", style)
 
 
 def parse_test(text: str) -> tuple[Check | None, str]:
-    """The last pair of an input and an output block."""
+    """(the last pair of an input and an output block, "") or (None, why there is none)."""
     found = _TEST.findall(text)
     if not found:
         return None, "no blocks fenced by ```input and ```output"
@@ -92,47 +80,29 @@ def parse_test(text: str) -> tuple[Check | None, str]:
 
 
 def test_response(check: Check, steps: str = "") -> str:
-    """A demonstration's test; `steps` lead from the input to the output."""
+    """A response that `parse_test` reads; `steps` lead from the input to the output."""
     between = f"{steps}\n" if steps else ""
     return f"```input\n{check.input.rstrip()}\n```\n{between}```output\n{check.output.rstrip()}\n```"
 
 
-def rewrite_messages(
-    root: str, payload: Mapping[str, Any], direction: Direction, accuracy: float, critic: str, style: str
-) -> list[Message]:
-    """The original problem, the problem now, how programs did, and the wish."""
-    original = "" if root == payload["question"] else f"Original problem:\n{root}\n\n"
-    return conversation(
-        REWRITE_SYSTEM,
-        f"{original}Problem:\n{statement(payload)}\n\nSolved: {accuracy:.0%}\n{critic}\n\nMake it {direction}.",
-        style,
-    )
-
-
 def critic(num: int, own: Sequence[int], written: Sequence[tuple[int, bool]], failures: Mapping[str, int]) -> str:
-    """How many of `num` programs passed each of the problem's tests, and each that the reward model wrote (with whether
-    every correct program did); and the other verdicts."""
+    """Say how many of `num` programs passed each test, and how often each other verdict occurred.
+
+    `own` counts programs for each of the problem's tests. `written` does so for tests of the reward model, and says if
+    every correct program passed.
+    """
     lines = [f"Of {num} programs these passed its tests: {', '.join(map(str, own)) or 'none'}."]
     if written:
-        told = ", ".join(f"{n}{'' if right else ' (doubtful)'}" for n, right in written)
-        lines.append(f"Further tests were passed by: {told}.")
+        counts = ", ".join(f"{n}{'' if right else ' (doubtful)'}" for n, right in written)
+        lines.append(f"Further tests were passed by: {counts}.")
     if failures:
-        told = ", ".join(f"{verdict.replace('_', ' ')} {n}" for verdict, n in sorted(failures.items()))
-        lines.append(f"Failures: {told}.")
+        counts = ", ".join(f"{verdict.replace('_', ' ')} {n}" for verdict, n in sorted(failures.items()))
+        lines.append(f"Failures: {counts}.")
     return "\n".join(lines)
 
 
-def problem_response(question: str, tests: Sequence[Check], steps: Sequence[str]) -> str:
-    """A demonstration's problem; a test's `steps` lead from its input to its output."""
-    written = [
-        {"input": test.input.rstrip()} | ({"steps": way} if way else {}) | {"output": test.output.rstrip()}
-        for test, way in zip(tests, steps, strict=True)
-    ]
-    return json.dumps({"question": question, "tests": written})
-
-
 def parse_problem(text: str) -> dict[str, Any] | None:
-    """The last JSON object with a question, whatever text is around it, as a row of a data file."""
+    """The last JSON object with a question, as a row of a data file; None if there is none."""
     found = last_object(text, ["question"])
     if found is None:
         return None

@@ -1,59 +1,62 @@
-"""Which cache block holds which tokens: sharing, copy-on-write and LRU eviction, without any tensor.
+"""The cache's bookkeeping: which block holds which tokens, with sharing, copy-on-write and LRU eviction. No tensors.
 
-A cache block has room for the keys and values of `block_size` tokens. Sequences that start alike share blocks; blocks
-that no sequence uses keep their content until they are needed (least recently used first), so a prompt
-that extends an earlier prompt and response finds it. A partly matching block is copied, so nothing is lost to
-the block's granularity.
+A cache block has room for the keys and values of `block_size` tokens. Sequences that start alike share blocks. A block
+that no sequence uses keeps its content until the block is needed (least recently used first). A prompt that extends an
+earlier prompt and response therefore finds them. If a block matches a prompt only in part, the prompt's sequence gets a
+copy of it, so that reuse is exact to the token.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 ROOT = 0  # content id of the empty prefix
 
+Key = tuple[int, tuple[int, ...]]  # of a block: content id of what precedes it, and its own tokens
 
+
+@dataclass(eq=False, slots=True)
 class Block:
-    """One block. `content` identifies the tokens up to its end once it is full, `parent` those before it."""
+    """One block of the cache."""
 
-    __slots__ = ("content", "index", "parent", "refs", "tokens")
+    index: int
+    refs: int = 0
+    """Chains that use it."""
+    parent: int = -1
+    """Content id of the tokens before it."""
+    content: int = -1
+    """Content id of all tokens up to its end; -1 until it is full."""
+    tokens: tuple[int, ...] = ()
 
-    def __init__(self, index: int) -> None:
-        self.index = index
-        self.refs = 0
-        self.parent = -1
-        self.content = -1
-        self.tokens: tuple[int, ...] = ()
 
-
+@dataclass(eq=False, slots=True)
 class Chain:
-    """The blocks of one sequence. `budget` is how many more it may take; these are set aside for it."""
+    """The blocks of one sequence."""
 
-    __slots__ = ("blocks", "budget", "content", "sealed")
+    blocks: list[Block]
+    budget: int
+    """How many more blocks it may take; these are set aside for it."""
+    sealed: int
+    """The number of its first blocks that are full and known to later prompts."""
+    content: int
+    """Content id of the tokens in these."""
 
-    def __init__(self, blocks: list[Block], budget: int, sealed: int, content: int) -> None:
-        self.blocks = blocks
-        self.budget = budget
-        self.sealed = sealed
-        self.content = content
 
-
+@dataclass(eq=False, slots=True)
 class Match:
-    """What the cache holds of a prompt: whole `blocks`, then `partial` tokens of `source`."""
+    """What the cache holds of a prompt: whole `blocks`, then the first `partial` tokens of `source`."""
 
-    __slots__ = ("blocks", "content", "next_key", "partial", "source")
-
-    def __init__(self, blocks: list[Block], content: int, source: Block | None, partial: int, next_key: tuple) -> None:
-        self.blocks = blocks
-        self.content = content
-        self.source = source
-        self.partial = partial
-        self.next_key = next_key
+    blocks: list[Block]
+    content: int
+    source: Block | None
+    partial: int
+    next_key: Key
 
 
 class BlockPool:
-    """All blocks of a cache. `copies` maps target to source blocks: to be copied before the next model step."""
+    """All blocks of a cache. `copies` maps the target to the source of each copy to make before the next model step."""
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
         self.num_blocks = num_blocks
@@ -66,7 +69,7 @@ class BlockPool:
         self._free: OrderedDict[int, Block] = OrderedDict((i, Block(i)) for i in range(self.num_blocks))
         self._reserved = 0
         self._next_content = ROOT + 1
-        self._full: dict[tuple[int, tuple[int, ...]], Block] = {}
+        self._full: dict[Key, Block] = {}
         self._newest: dict[int, Block] = {}
         self.copies.clear()
 
@@ -90,13 +93,11 @@ class BlockPool:
         partial = _common(source.tokens, key[1], limit - start) if source else 0
         return Match(blocks, content, source if partial else None, partial, key)
 
-    def admits(self, match: Match, num_blocks: int) -> bool:
-        """Whether a chain of `num_blocks` in all, the matched ones among them, can be had."""
+    def open(self, match: Match, num_blocks: int) -> Chain | None:
+        """A chain that shares the matched blocks and may grow to `num_blocks`; None if there is no room for it."""
         idle = sum(not block.refs for block in match.blocks)
-        return num_blocks - len(match.blocks) + idle <= len(self._free) - self._reserved
-
-    def open(self, match: Match, num_blocks: int) -> Chain:
-        """A chain that shares the matched blocks and may grow to `num_blocks`. Ask `admits` first."""
+        if num_blocks - len(match.blocks) + idle > len(self._free) - self._reserved:
+            return None
         for block in match.blocks:
             self._take(block)
         chain = Chain(list(match.blocks), num_blocks - len(match.blocks), len(match.blocks), match.content)
@@ -123,14 +124,13 @@ class BlockPool:
         return new
 
     def seal(self, chain: Chain, tokens: Sequence[int], computed: int, partial: bool) -> None:
-        """Make what is computed known to later prompts: full blocks always, the last one only if `partial`."""
+        """Let later prompts find the `computed` tokens: full blocks always, the last one only if `partial`."""
         size = self.block_size
         while (chain.sealed + 1) * size <= computed:
             start = chain.sealed * size
             block = chain.blocks[chain.sealed]
             self._publish(block, chain.content, tuple(tokens[start : start + size]))
-            key = (chain.content, block.tokens)
-            known = self._full.setdefault(key, block)
+            known = self._full.setdefault((chain.content, block.tokens), block)
             if known is block:
                 block.content = self._next_content
                 self._next_content += 1
@@ -164,8 +164,8 @@ class BlockPool:
         return block
 
     def _append_copy(self, chain: Chain, source: Block) -> None:
-        # The source may be evicted by this very allocation: its content stands until the next model step writes. A
-        # source that waits to be filled itself is no source yet: its own is.
+        # This allocation may evict the source, whose content stays in memory until the next model step writes. If the
+        # source itself still waits for a copy, take the origin of that copy.
         origin = self.copies.get(source.index, source.index)
         target = self._allocate(chain)
         self.copies[target.index] = origin
@@ -186,8 +186,6 @@ class BlockPool:
 
 
 def _common(a: Sequence[int], b: Sequence[int], limit: int) -> int:
-    length = min(len(a), len(b), limit)
-    for i in range(length):
-        if a[i] != b[i]:
-            return i
-    return max(length, 0)
+    """The number of equal tokens at the start of both, at most `limit`."""
+    length = max(min(len(a), len(b), limit), 0)
+    return next((i for i in range(length) if a[i] != b[i]), length)

@@ -1,14 +1,12 @@
 """The small engine: batched decoding of a Hugging Face causal LM with a persistent block cache, in process, on a CPU.
 
-The model's own forward runs over packed tokens (see `attention`), so every family whose attention goes through
-transformers' attention interface works. `blocks` remembers finished sequences: the next turn of an episode, or the
-next judge prompt about it, prefills only what is new. Left out: sliding windows, attention sinks, images, GPUs.
+The model's own forward runs over packed tokens (see `attention`), so it serves every family whose attention goes
+through transformers' attention interface. `blocks` remembers sequences that have ended, so the next turn of an episode,
+or the next judge prompt about it, prefills only new tokens. It has no sliding windows, attention sinks, images or GPUs.
 """
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -16,98 +14,66 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig
 
-from rlanything.config.schema import EngineConfig
+from rlanything.config.schema import EngineConfig, ModelConfig
 from rlanything.engines.admission import Admission
-from rlanything.engines.base import Completion, EngineDead, EngineError, EngineStats, SamplingParams
-from rlanything.engines.pump import Pump
-from rlanything.engines.request import response_limit, token_ids
+from rlanything.engines.base import Completion, EngineError
+from rlanything.engines.local import GIB, Request, SteppedEngine, token_ids
 from rlanything.engines.small.attention import BLOCK_SIZE, IMPLEMENTATION, BlockCache, round_up
 from rlanything.engines.small.blocks import BlockPool
 from rlanything.engines.small.sampling import sample, uniform
-from rlanything.engines.small.scheduler import Request, Scheduler, Sequence
-from rlanything.processes.watchdog import Watchdog
+from rlanything.engines.small.scheduler import Scheduler, Sequence
 from rlanything.weights.checksum import LM_HEAD, checksum
 from rlanything.weights.lora import with_base
 from rlanything.weights.precision import torch_dtype
 
-GIB = 2**30
 
+class TransformersEngine(SteppedEngine):
+    """The same submissions give the same tokens. The samples of a request share one prefill."""
 
-class TransformersEngine:
-    """Implements `engines.base.Engine`. `log_path` is written only if a step hangs.
-
-    `config.kv_cache_gb` sizes the cache [GiB], `config.max_num_seqs` bounds the sequences decoded together.
-    Requests without a seed draw one from `seed` in the order of submission. The same submissions give the same tokens.
-    """
-
-    def __init__(
-        self,
-        model_path: str | Path,
-        config: EngineConfig,
-        log_path: Path,
-        trust_remote_code: bool = False,
-        seed: int = 0,
-    ) -> None:
-        self.dtype = torch_dtype(config.dtype, on_accelerator=False)
+    def __init__(self, model: ModelConfig, config: EngineConfig, seed: int, log_path: Path) -> None:
+        super().__init__(config, torch_dtype(config.dtype, on_accelerator=False), seed, log_path)
         self.model = AutoModelForCausalLM.from_pretrained(
-            model_path, dtype=self.dtype, attn_implementation=IMPLEMENTATION, trust_remote_code=trust_remote_code
+            model.path,
+            dtype=self.dtype,
+            attn_implementation=IMPLEMENTATION,
+            trust_remote_code=model.trust_remote_code,
         ).eval()
-        self.config = config
-        self.max_model_len = config.max_model_len
-        self.version = 0
         text = self.model.config.get_text_config()
         _check_supported(text, self.max_model_len)
-        self.eos_ids = token_ids(text.eos_token_id) | token_ids(self.model.generation_config.eos_token_id)
+        self._stop_ids = token_ids(text.eos_token_id) | token_ids(self.model.generation_config.eos_token_id)
         self._files: dict[str, torch.Tensor] = {}
         self._adapters: dict[str, torch.Tensor] = {}
-        self._seeds = np.random.default_rng(seed)
-        self._stats = EngineStats()
-        self._error: Exception | None = None
-        self._pump = Pump(self._step, self._fail, Watchdog(config.step_timeout_s, log_path))
+        layers = text.num_hidden_layers
         heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
         dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-        self._cache_shape = (text.num_hidden_layers, self._num_blocks(text.num_hidden_layers * heads * dim), heads, dim)
+        num_blocks = self._num_blocks(config.kv_cache_gb, layers * heads * dim)
+        self._cache_shape = (layers, num_blocks, heads, dim)
         self._cache: BlockCache | None = BlockCache(*self._cache_shape, self.dtype)
-        pool = BlockPool(self._cache_shape[1], BLOCK_SIZE)
-        self._admission = Admission(pool.num_blocks * BLOCK_SIZE)
-        self._scheduler = Scheduler(pool, config.max_num_seqs, self.max_model_len)
+        self._admission = Admission(num_blocks * BLOCK_SIZE)
+        pool = BlockPool(num_blocks, BLOCK_SIZE)
+        self._scheduler = Scheduler(pool, config.max_num_seqs, self.max_model_len, self._stats)
 
-    def _num_blocks(self, values_per_token: int) -> int:
+    def _num_blocks(self, cache_gb: float, values_per_token: int) -> int:
         block_bytes = 2 * values_per_token * BLOCK_SIZE * self.dtype.itemsize
-        found = int(self.config.kv_cache_gb * GIB) // block_bytes
+        found = int(cache_gb * GIB) // block_bytes
         needed = -(-self.max_model_len // BLOCK_SIZE)
         if found < needed:
             raise EngineError(
-                f"engine.kv_cache_gb={self.config.kv_cache_gb} holds {found * BLOCK_SIZE} tokens, expected at least "
-                f"max_model_len={self.max_model_len}: raise it to {needed * block_bytes / GIB:.3f}, or lower it"
+                f"engine.kv_cache_gb={cache_gb} holds {found * BLOCK_SIZE} tokens, expected at least max_model_len="
+                f"{self.max_model_len}: raise it to {needed * block_bytes / GIB:.3f}, or lower max_model_len"
             )
         return found
 
-    async def generate(
-        self, prompt_ids: list[int], sampling: SamplingParams, n: int = 1, images: tuple[str, ...] = ()
-    ) -> list[Completion]:
-        """See `Engine.generate`. The `n` samples share one prefill."""
-        if self._error is not None:
-            raise EngineDead(f"the engine died earlier: {self._error!r}; start a new one") from self._error
-        max_tokens = response_limit(prompt_ids, sampling, n, images, self.max_model_len)
+    def _submit(self, request: Request) -> None:
         if self._cache is None:
             raise EngineError("the engine sleeps: call wake() before generate()")
-        seed = sampling.seed if sampling.seed is not None else int(self._seeds.integers(2**63))
-        return await self._admission.serve(
-            sampling.session, len(prompt_ids), n, lambda: self._submit(prompt_ids, sampling, n, seed, max_tokens)
-        )
+        self._scheduler.submit(request)
 
-    def _submit(
-        self, prompt_ids: list[int], sampling: SamplingParams, n: int, seed: int, max_tokens: int
-    ) -> asyncio.Future[list[Completion]]:
-        future: asyncio.Future[list[Completion]] = asyncio.get_running_loop().create_future()
-        self._scheduler.submit(Request(prompt_ids, sampling, n, seed, max_tokens, future))
-        self._pump.start()
-        return future
+    def _abort(self, numbers: list[int]) -> None:
+        self._scheduler.abort(numbers)
 
-    def load_weights(self, version: int, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """See `Engine.load_weights`. Raises EngineError naming weights that are missing, unknown or misshapen."""
-        self._require_idle("load_weights")
+    def _load(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Raises EngineError naming weights that are missing, unknown or misshapen."""
         own = self._weights()
         missing = set(own)
         weights, self._adapters = with_base(tensors, self._base)
@@ -122,75 +88,44 @@ class TransformersEngine:
                 missing.discard(name)
         if missing:
             raise EngineError(f"load_weights: {len(missing)} weights are missing, among them {sorted(missing)[:3]}")
-        self.clear_caches()
-        self.version = version
-
-    def clear_caches(self) -> None:
-        """See `Engine.clear_caches`."""
-        self._require_idle("clear_caches")
-        self._scheduler.pool.clear()
-        self._admission.clear()
 
     def _base(self) -> Iterable[tuple[str, torch.Tensor]]:
         """The weights before the first adapters, which are those of the files."""
         self._files = self._files or {name: weight.clone() for name, weight in self._weights().items()}
         return self._files.items()
 
+    def _weights(self) -> dict[str, torch.Tensor]:
+        return dict(self.model.named_parameters())  # tied weights come once, under the embedding's name
+
+    def _reset_caches(self) -> None:
+        self._scheduler.pool.clear()
+
     def checksum(self) -> str:
-        """See `rlanything.weights.checksum`; taken over the live weights, or the adapters as they came."""
+        """The checksum of the weights in use, or of the adapters as they came."""
         return checksum((self._adapters or self._weights()).items(), self.dtype)
 
     def sleep(self) -> None:
         """Free the KV cache and forget its content."""
         self._require_idle("sleep")
-        self._scheduler.pool.clear()
+        self._reset_caches()
         self._cache = None
 
     def wake(self, cache: bool = True) -> None:
-        """Allocate the KV cache again; weights never sleep."""
+        """Allocate the KV cache again; the weights stay in memory during sleep."""
         if cache and self._cache is None:
             self._cache = BlockCache(*self._cache_shape, self.dtype)
 
-    def stats(self) -> EngineStats:
-        """Counters since the start."""
-        self._stats.prompt_tokens = self._scheduler.prompt_tokens
-        self._stats.cached_prompt_tokens = self._scheduler.cached_prompt_tokens
-        return self._stats
-
     def close(self) -> None:
-        """Fail what is under way and drop the cache."""
+        """Fail unanswered requests and drop the cache."""
         self._fail(EngineError("the engine was closed"))
         self._cache = None
 
-    def _weights(self) -> dict[str, torch.Tensor]:
-        return dict(self.model.named_parameters())  # tied weights come once, under the embedding's name
-
-    def _require_idle(self, what: str) -> None:
-        self._scheduler.drop_cancelled()
-        if count := len(self._scheduler.waiting) + len(self._scheduler.running):
-            raise EngineError(f"{what}: {count} requests are under way; wait for them first")
-
-    def _fail(self, error: Exception) -> None:
-        self._error = error
-        for request in self._scheduler.waiting + [sequence.request for sequence in self._scheduler.running]:
-            if not request.future.done():
-                request.future.set_exception(EngineDead(f"the engine died: {error!r}"))
-        self._admission.fail(EngineDead(f"the engine died: {error!r}"))
-
-    def _step(self) -> bool:
-        """Admit what fits, run one forward pass over prefills and decodes, sample. False once nothing is left."""
-        started = time.perf_counter()
-        scheduler = self._scheduler
-        scheduler.drop_cancelled()
-        scheduler.admit()
-        batch = sorted(scheduler.select(), key=lambda item: (round_up(item[1]), item[0].computed))
-        if batch:
-            logits_NV = self._forward(batch)
-            self._sample(scheduler.advance(batch), logits_NV)
-            self._stats.steps += 1
-            self._stats.busy_s += time.perf_counter() - started
-            self._admission.step()
-        return bool(scheduler.running or scheduler.waiting)
+    def _step(self) -> list[tuple[int, list[Completion]]]:
+        """Admit what fits, run one forward pass over prefills and decodes, and sample."""
+        self._scheduler.admit()
+        batch = sorted(self._scheduler.select(), key=lambda item: (round_up(item[1]), item[0].computed))
+        logits_NV = self._forward(batch)
+        return self._sample(self._scheduler.advance(batch), logits_NV)
 
     @torch.inference_mode()
     def _forward(self, batch: list[tuple[Sequence, int]]) -> torch.Tensor:
@@ -217,10 +152,10 @@ class TransformersEngine:
         )
         return output.logits[0]
 
-    def _sample(self, ready: list[tuple[int, Sequence]], logits_NV: torch.Tensor) -> None:
-        """Sample the next token of each ready sequence; finish those that stop."""
+    def _sample(self, ready: list[tuple[int, Sequence]], logits_NV: torch.Tensor) -> list[tuple[int, list[Completion]]]:
+        """Sample the next token of each ready sequence. Returns the requests that have ended, as `_step` does."""
         if not ready:
-            return
+            return []
         sequences = [sequence for _, sequence in ready]
         params = [s.request.sampling for s in sequences]
         tokens, logprobs = sample(
@@ -235,19 +170,20 @@ class TransformersEngine:
             ),
         )
         self._stats.generated_tokens += len(ready)
+        ended = []
         for sequence, token, logprob in zip(sequences, tokens, logprobs, strict=True):
             request = sequence.request
             sequence.tokens.append(token)
             sequence.logprobs.append(logprob)
-            stop = token in self.eos_ids or token in request.sampling.stop_token_ids
+            stop = token in self._stop_ids or token in request.sampling.stop_token_ids
             if stop or len(sequence.logprobs) == request.max_tokens:
-                response = sequence.tokens[len(request.prompt) :]
-                request.completions[sequence.index] = Completion(
-                    response, sequence.logprobs, "stop" if stop else "length"
-                )
                 self._scheduler.release(sequence)
-                if len(request.completions) == request.n and not request.future.done():
-                    request.future.set_result([request.completions[i] for i in range(request.n)])
+                response = sequence.tokens[len(request.prompt) :]
+                completion = Completion(response, sequence.logprobs, "stop" if stop else "length")
+                request.completions[sequence.index] = completion
+                if len(request.completions) == request.n:
+                    ended.append((request.number, [request.completions[i] for i in range(request.n)]))
+        return ended
 
 
 def _check_supported(text: PreTrainedConfig, max_model_len: int) -> None:

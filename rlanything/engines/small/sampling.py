@@ -1,15 +1,15 @@
-"""Vectorised sampling of one token for each of many sequences, each with its own seed and temperature."""
+"""Samples one token for each of many sequences at once; each has its own seed and temperature."""
 
 from __future__ import annotations
 
 import numpy as np
 import torch
 
-from rlanything.engines.request import mix
+from rlanything.engines.local import mix
 
 
 def uniform(seeds: np.ndarray, samples: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """Uniform numbers in [0, 1), float64 [N], a pure function of (seed, sample, position): splitmix64, chained."""
+    """Uniform numbers in [0, 1), float64 [N], by chained splitmix64: a pure function of (seed, sample, position)."""
     state = mix(mix(mix(seeds.astype(np.uint64)) + samples.astype(np.uint64)) + positions.astype(np.uint64))
     return (state >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
@@ -37,7 +37,7 @@ def sample(
 
 
 def _truncate(probs_V: torch.Tensor, top_p: float, top_k: int) -> torch.Tensor:
-    """Keep the `top_k` likeliest tokens (0: all), of these the fewest whose probability reaches `top_p`."""
+    """Keep the `top_k` likeliest tokens (0 keeps all), and of these the fewest whose probability reaches `top_p`."""
     ordered, order = probs_V.sort(descending=True)
     keep = ordered.cumsum(0) - ordered < top_p * (ordered[:top_k].sum() if top_k else 1.0)
     if top_k:

@@ -1,59 +1,46 @@
-"""Continuous batching without any tensor: which sequences take part in the next model step, with how many tokens."""
+"""Continuous batching: chooses the sequences of the next model step, and how many tokens of each. Holds no tensors."""
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from rlanything.engines.base import Completion, EngineError, SamplingParams
-from rlanything.engines.small.blocks import BlockPool, Chain
+from rlanything.engines.base import EngineError, EngineStats
+from rlanything.engines.local import Request
+from rlanything.engines.small.blocks import BlockPool, Chain, Key
 
-MAX_STEP_TOKENS = 4096  # tokens of one forward pass: bounds its activations; longer prefills take several
-
-
-@dataclass(eq=False, slots=True)
-class Request:
-    """One call of `generate`: a prompt and its `n` completions, by sample index as they finish."""
-
-    prompt: list[int]
-    sampling: SamplingParams
-    n: int
-    seed: int
-    max_tokens: int
-    future: asyncio.Future[list[Completion]]
-    completions: dict[int, Completion] = field(default_factory=dict)
+MAX_STEP_TOKENS = 4096  # of one forward pass: bounds its activations; longer prefills take several passes
 
 
 @dataclass(eq=False, slots=True)
 class Sequence:
-    """Sample `index` of a request. `tokens` is prompt and response so far, of which `computed` are in the cache.
-
-    `row` is its row of the block table, `next_key` names the block that its prefill computes first.
-    """
+    """Sample `index` of a request."""
 
     request: Request
     index: int
     row: int
+    """Its row of the block table."""
     chain: Chain
     tokens: list[int]
+    """Prompt, and response so far."""
     computed: int
-    next_key: tuple[int, tuple[int, ...]]
+    """The number of tokens that are in the cache."""
+    next_key: Key
+    """Names the block that its prefill computes first."""
     logprobs: list[float] = field(default_factory=list)
 
 
 class Scheduler:
     """Requests in, batches out. `table` [max_num_seqs, blocks] holds the block indices of each sequence's row."""
 
-    def __init__(self, pool: BlockPool, max_num_seqs: int, max_model_len: int) -> None:
+    def __init__(self, pool: BlockPool, max_num_seqs: int, max_model_len: int, stats: EngineStats) -> None:
         self.pool = pool
+        self.stats = stats
         self.max_num_seqs = max_num_seqs
         self.table = np.zeros((max_num_seqs, pool.blocks_for(max_model_len)), dtype=np.int64)
         self.waiting: list[Request] = []
         self.running: list[Sequence] = []
-        self.prompt_tokens = 0
-        self.cached_prompt_tokens = 0
         self._rows = list(range(max_num_seqs))[::-1]
 
     def submit(self, request: Request) -> None:
@@ -67,16 +54,16 @@ class Scheduler:
             )
         self.waiting.append(request)
 
-    def drop_cancelled(self) -> None:
-        """Forget requests whose caller no longer waits."""
-        self.waiting = [request for request in self.waiting if not request.future.done()]
-        for sequence in [s for s in self.running if s.request.future.done()]:
+    def abort(self, numbers: list[int]) -> None:
+        """Forget requests."""
+        self.waiting = [request for request in self.waiting if request.number not in numbers]
+        for sequence in [s for s in self.running if s.request.number in numbers]:
             self.release(sequence)
 
     def admit(self) -> None:
         """Start waiting requests in order while they fit.
 
-        A request whose next block another one is prefilling in this very step waits a step and then shares it.
+        If another request is about to prefill the next block of this one, this one waits a step and then shares it.
         """
         prefilling = {s.next_key for s in self.running if not s.logprobs}
         room = self.max_num_seqs - sum(1 if s.logprobs else s.request.n for s in self.running)
@@ -87,20 +74,20 @@ class Scheduler:
                 postponed.append(request)
                 continue
             needed = self._blocks_needed(request)
-            if request.n > room or not self.pool.admits(match, needed):
+            chain = self.pool.open(match, needed) if request.n <= room else None
+            if chain is None:
                 postponed.extend(self.waiting[position:])
                 break
             room -= request.n
             prefilling.add(match.next_key)
-            chain = self.pool.open(match, needed)
             cached = len(match.blocks) * self.pool.block_size + match.partial
-            self._start(Sequence(request, 0, 0, chain, list(request.prompt), cached, match.next_key))
-            self.prompt_tokens += len(request.prompt)
-            self.cached_prompt_tokens += cached
+            self._start(request, 0, chain, cached, match.next_key)
+            self.stats.prompt_tokens += len(request.prompt)
+            self.stats.cached_prompt_tokens += cached
         self.waiting = postponed
 
     def select(self) -> list[tuple[Sequence, int]]:
-        """The sequences of the next step, and how many tokens of each: decodes first, then prefills, while they fit."""
+        """(sequence, number of its tokens) for the next step: decodes first, then prefills, while they fit."""
         budget = MAX_STEP_TOKENS
         chosen: list[tuple[Sequence, int]] = []
         for sequence in sorted(self.running, key=lambda s: not s.logprobs):
@@ -115,9 +102,9 @@ class Scheduler:
         return chosen
 
     def advance(self, batch: list[tuple[Sequence, int]]) -> list[tuple[int, Sequence]]:
-        """After the step: publish what was computed. Returns (position in the batch, sequence) for all to sample now.
+        """Publish what a step has computed. Returns (position in the batch, sequence) of each that samples a token now.
 
-        The other samples of a request start here, at its first token, from the same logits.
+        The other samples of a request start at its first response token, from the same logits.
         """
         size = self.pool.block_size
         ready: list[tuple[int, Sequence]] = []
@@ -141,18 +128,17 @@ class Scheduler:
         self._rows.append(sequence.row)
 
     def _blocks_needed(self, request: Request) -> int:
-        whole = self.pool.blocks_for(len(request.prompt) + request.max_tokens)
+        whole = self.pool.blocks_for(len(request.prompt) + request.max_tokens)  # of one sample
         return whole + (request.n - 1) * (whole - len(request.prompt) // self.pool.block_size)
 
-    def _start(self, sequence: Sequence) -> None:
-        sequence.row = self._rows.pop()
-        self.table[sequence.row, : len(sequence.chain.blocks)] = [block.index for block in sequence.chain.blocks]
+    def _start(self, request: Request, index: int, chain: Chain, computed: int, next_key: Key) -> Sequence:
+        sequence = Sequence(request, index, self._rows.pop(), chain, list(request.prompt), computed, next_key)
+        self.table[sequence.row, : len(chain.blocks)] = [block.index for block in chain.blocks]
         self.running.append(sequence)
+        return sequence
 
     def _fork(self, sequence: Sequence, index: int) -> Sequence:
         request, pool = sequence.request, self.pool
         budget = pool.blocks_for(len(request.prompt) + request.max_tokens) - sequence.computed // pool.block_size
         chain = pool.fork(sequence.chain, sequence.computed, budget)
-        fork = Sequence(request, index, 0, chain, list(request.prompt), sequence.computed, sequence.next_key)
-        self._start(fork)
-        return fork
+        return self._start(request, index, chain, sequence.computed, sequence.next_key)

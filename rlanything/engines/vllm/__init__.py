@@ -1,10 +1,7 @@
-"""The vLLM engine, the same on a CPU and on GPUs. It does not take images yet.
+"""The vLLM engine, on a CPU as on GPUs. It does not take images yet.
 
 `in_process` steps vLLM's LLMEngine from the asyncio loop of a run that is one process. `asynchronous` is vLLM's
-AsyncLLM, for replicas. Importing this package prepares a process for vLLM, and vLLM's own processes import it too. It
-sets variables that vLLM reads on import: VLLM_ENABLE_V1_MULTIPROCESSING=0 (LLMEngine starts no process, so that it
-starts in seconds and steps deterministically), VLLM_CPU_OMP_THREADS_BIND=nobind (learners share the threads),
-VLLM_CONFIGURE_LOGGING=0 (an engine writes its own log file) and VLLM_NO_USAGE_STATS=1.
+AsyncLLM, for replicas. Importing this package prepares a process for vLLM; vLLM's own processes import it too.
 """
 
 from __future__ import annotations
@@ -14,10 +11,10 @@ import multiprocessing
 import os
 import threading
 
-os.environ |= {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_CONFIGURE_LOGGING": "0",
+os.environ |= {  # vLLM reads them on import
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # LLMEngine starts no process: it is up in seconds and deterministic
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # learners share the threads
+    "VLLM_CONFIGURE_LOGGING": "0",  # an engine writes its own log file
     "VLLM_NO_USAGE_STATS": "1",
 }
 
@@ -43,6 +40,6 @@ if current_platform.is_cpu():
 
 # A name in /dev/shm would outlive a process that is killed. Set before vLLM's workers make any.
 shm_broadcast.shared_memory = shared_memory
-# vLLM's own all-reduce on CPUs with AVX-512 makes such names too, in C++. gloo does the same without.
+# vLLM's own all-reduce on CPUs with AVX-512 makes such names too, in C++. Without it vLLM uses gloo, which makes none.
 CpuCommunicator._all_group_ranks_share_shm_group_name = lambda self: False  # type: ignore[method-assign]
 tqdm.set_lock(threading.RLock())  # its default lock is a named semaphore in /dev/shm

@@ -1,9 +1,7 @@
-"""vLLM's AsyncLLM, for replicas. Scheduler and model run in a process of their own, in parallel with this one, which
-handles requests and answers.
+"""vLLM's AsyncLLM, for replicas. Scheduler and model run in a process of their own, in parallel with this one.
 
-AsyncLLM lives on an event loop in a thread of its own, so that the synchronous methods of `engines.base.Engine` can
-wait for it even if an event loop calls them. Batches depend on timing; a run that must repeat itself bit for bit takes
-`in_process`.
+AsyncLLM lives on an event loop in a thread of its own, so that the synchronous methods of `Engine` can wait for it even
+if an event loop calls them. Batches depend on timing; a run that must repeat itself bit for bit takes `in_process`.
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ from concurrent.futures import wait
 from dataclasses import replace
 from typing import Any, TypeVar
 
-import vllm
 from vllm.config import VllmConfig
 from vllm.engine.arg_utils import EngineArgs
 from vllm.v1.engine.async_llm import AsyncLLM
@@ -24,8 +21,9 @@ from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 from vllm.v1.metrics.loggers import StatLoggerBase
 
 from rlanything.engines.base import Completion, EngineDead, EngineError, EngineStats
+from rlanything.engines.local import Request
 from rlanything.engines.vllm.engine import VLLMEngine
-from rlanything.engines.vllm.executors import executor
+from rlanything.engines.vllm.workers import OneWorker, SeveralWorkers
 
 POLL_S = 1.0  # between two checks that vLLM is alive
 
@@ -33,13 +31,11 @@ T = TypeVar("T")
 
 
 class AsyncVLLM(VLLMEngine):
-    """See `VLLMEngine`. `stats().busy_s` is the time in which requests were under way in vLLM."""
-
-    _llm: AsyncLLM | None = None
+    """The AsyncLLM of vLLM and its event loop. `stats().busy_s` is the time with requests under way in vLLM."""
 
     def _start(self, arguments: EngineArgs) -> VllmConfig:
         self._callers = 0  # callers that wait for completions
-        self._requests = 0  # requests in vLLM, those that callers have just cancelled included
+        self._requests = 0  # requests in vLLM, including those that callers have just cancelled
         self._idle = asyncio.Event()  # set while `_requests` is 0
         self._idle.set()
         self._busy_since = 0.0
@@ -49,39 +45,35 @@ class AsyncVLLM(VLLMEngine):
         self._thread.start()
         try:
             config = arguments.create_engine_config()
-            self._llm = self._wait(self._make(config, executor(arguments.tensor_parallel_size)))
+            self._llm = self._wait(self._make(config))
         except BaseException:
             self._end_loop()
             raise
         return config
 
-    async def _make(self, config: VllmConfig, executor_class: type[Any]) -> AsyncLLM:
+    async def _make(self, config: VllmConfig) -> AsyncLLM:
         """Make the AsyncLLM. This runs on the loop, because AsyncLLM listens on the loop that made it."""
         steps = [lambda vllm_config, index: _Steps(self._stepped)]
-        llm = AsyncLLM(config, executor_class, log_stats=False, log_requests=False, stat_loggers=[*steps])
+        executor = OneWorker if self._one_worker else SeveralWorkers
+        llm = AsyncLLM(config, executor, log_stats=False, log_requests=False, stat_loggers=[*steps])
         assert llm.logger_manager is not None
         del llm.logger_manager.stat_loggers[len(steps) :]  # Prometheus, which nobody reads, costs time at every step
         return llm
 
-    async def _serve(
-        self, session: str, request_id: str, prompt_ids: list[int], params: vllm.SamplingParams
-    ) -> list[Completion]:
-        async def serve() -> list[Completion]:
-            return await self._admission.serve(
-                session, len(prompt_ids), params.n, lambda: self._ask(request_id, prompt_ids, params)
-            )
-
+    async def _admitted(self, request: Request) -> list[Completion]:
         self._callers += 1
         try:
-            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(serve(), self._loop))
+            work = super()._admitted(request)
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
         finally:
             self._callers -= 1
 
-    async def _ask(self, request_id: str, prompt_ids: list[int], params: vllm.SamplingParams) -> list[Completion]:
+    async def _compute(self, request: Request) -> list[Completion]:
         llm = self._live()
         self._begin()
         try:
-            async for output in llm.generate({"prompt_token_ids": prompt_ids}, params, request_id):
+            prompt = {"prompt_token_ids": request.prompt}
+            async for output in llm.generate(prompt, self._params(request), str(request.number)):
                 last = output  # FINAL_ONLY: there is one output, at the end
             return self._completions(last)
         except (EngineDead, EngineDeadError, EngineGenerateError) as error:
@@ -114,14 +106,8 @@ class AsyncVLLM(VLLMEngine):
         if self._requests:
             self._watchdog.beat()
 
-    def _give_back(self) -> None:
-        self._wait(self._live().sleep(level=1))
-
-    def _take_back(self, tags: list[str]) -> None:
-        self._wait(self._live().wake_up(tags))
-
     def stats(self) -> EngineStats:
-        """See `VLLMEngine.stats`. With tensor parallelism the memory leaves out the process that schedules."""
+        """Counters since the start. With tensor parallelism the memory leaves out the process that schedules."""
         busy_s = self._stats.busy_s + (time.perf_counter() - self._busy_since if self._requests else 0.0)
         return replace(self._stats, busy_s=busy_s, own_memory_gb=sum(self._rpc("rlanything_memory_gb")))
 
@@ -141,25 +127,13 @@ class AsyncVLLM(VLLMEngine):
         self._thread.join()
         self._loop.close()
 
-    def _live(self) -> AsyncLLM:
-        if self._llm is None:
-            raise EngineError("the engine was closed; start a new one")
-        return self._llm
-
     def _under_way(self) -> int:
         if not self._callers:
             self._wait(self._idle.wait())
         return self._callers
 
-    def _rpc(self, method: str, *args: Any) -> list[Any]:
-        return self._wait(self._live().collective_rpc(method, args=args))
-
-    def _reset_caches(self) -> None:
-        llm = self._live()
-        if not self._wait(llm.reset_prefix_cache()):
-            raise EngineDead("vLLM kept its prefix cache, which may hold keys of old weights")
-        self._wait(llm.reset_mm_cache())
-        self._wait(llm.reset_encoder_cache())
+    def _call(self, method: str, *args: Any, **options: Any) -> Any:
+        return self._wait(getattr(self._live(), method)(*args, **options))
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -187,8 +161,7 @@ class _Steps(StatLoggerBase):
         self._stepped = stepped
 
     def record(self, *_: Any, **__: Any) -> None:
-        """See `StatLoggerBase`."""
         self._stepped()
 
     def log_engine_initialized(self) -> None:
-        """See `StatLoggerBase`."""
+        pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -19,76 +19,60 @@ from vllm.engine.arg_utils import EngineArgs
 from vllm.platforms import current_platform
 from vllm.sampling_params import RequestOutputKind
 
-from rlanything.config.schema import EngineConfig
+from rlanything.config.schema import EngineConfig, ModelConfig
 from rlanything.engines.admission import Admission
-from rlanything.engines.base import Completion, EngineDead, EngineError, EngineStats, SamplingParams
-from rlanything.engines.request import mix, response_limit, token_ids
-from rlanything.engines.vllm import LOG_FORMAT, LOGGER, weights
-from rlanything.processes.watchdog import Watchdog
+from rlanything.engines.base import Completion, EngineDead, EngineError
+from rlanything.engines.local import GIB, LocalEngine, Request, mix, token_ids
+from rlanything.engines.vllm import LOG_FORMAT, LOGGER, workers
 from rlanything.weights.precision import torch_dtype
 from rlanything.weights.transfer import IncomingWeights, Meeting
+from rlanything.weights.transfer.pieces import packed
 
-GIB = 2**30
 WEIGHTS, KV_CACHE = "weights", "kv_cache"  # vLLM's names in sleep mode
-CPU_BLOCK_SIZE = 32  # [tokens] with vLLM's default on a CPU, 128, up to 127 cached tokens are computed again each turn
+CPU_BLOCK_SIZE = 32  # [tokens] vLLM's default on a CPU, 128, would compute up to 127 cached tokens again each turn
 CPU_STEP_TOKENS = 4096  # [tokens] of one forward pass
 GPU_STEP_TOKENS = 8192  # [tokens] vLLM's default, 2048, leaves a large GPU idle
 
 
-class VLLMEngine(ABC):
-    """Implements `engines.base.Engine`. The log, and whatever vLLM prints while it starts, go to `log_path`.
+class VLLMEngine(LocalEngine):
+    """vLLM's log, and all that it prints while it starts, go to `log_path`.
 
-    Requests without a seed draw one from `seed` in the order of submission. With top_p or top_k, logprobs are those
-    of the truncated distribution.
+    With top_p or top_k, logprobs are those of the truncated distribution.
     """
 
-    _admission: Admission
+    _llm: Any = None  # vLLM's engine while it runs
     _graphs: Mapping[str, Any] = MappingProxyType({})  # vLLM's arguments for CUDA graphs that differ from its defaults
 
     def __init__(
-        self,
-        model_path: str | Path,
-        config: EngineConfig,
-        log_path: Path,
-        trust_remote_code: bool = False,
-        seed: int = 0,
-        sleeps: bool = False,
+        self, model: ModelConfig, config: EngineConfig, seed: int, log_path: Path, sleeps: bool = False
     ) -> None:
+        super().__init__(config, torch_dtype(config.dtype, not current_platform.is_cpu()), seed, log_path)
         self._sleeps = sleeps and not current_platform.is_cpu()  # vLLM cannot sleep on a CPU
         self._asleep: list[str] = []  # the tags that vLLM has moved out of the accelerator's memory
-        self.max_model_len = config.max_model_len
-        self.version = 0
-        self.dtype = torch_dtype(config.dtype, not current_platform.is_cpu())
         self._one_worker = config.tensor_parallel_size == 1
-        self._seeds = np.random.default_rng(seed)
-        self._stats = EngineStats()
-        self._error: Exception | None = None
-        self._submitted = 0
         self._checksum: str | None = None
         self._meeting: Meeting | None = None
-        self._watchdog = Watchdog(config.step_timeout_s, log_path)
         log_path.parent.mkdir(parents=True, exist_ok=True)
         self._log = logging.FileHandler(log_path)
         self._log.setFormatter(LOG_FORMAT)
         LOGGER.addHandler(self._log)
-        arguments = self._arguments(str(model_path), config, trust_remote_code, seed)
+        arguments = self._arguments(model, config, seed)
         set_num_threads = torch.set_num_threads
         try:
             with _terminal_to(log_path):
                 vllm_config = self._start(arguments)
         except Exception as error:
             self._close_log()
-            raise EngineError(f"vLLM could not start {model_path} ({error!r}): see {log_path}") from error
+            raise EngineError(f"vLLM could not start {model.path} ({error!r}): see {log_path}") from error
         finally:
             torch.set_num_threads = set_num_threads  # vLLM's CPU worker replaces it by a no-op
-        cache, model = vllm_config.cache_config, vllm_config.model_config
+        cache, loaded = vllm_config.cache_config, vllm_config.model_config
         self._admission = Admission(int(cache.num_gpu_blocks or 0) * cache.block_size)
-        self._stop_ids = token_ids(model.hf_text_config.eos_token_id)
-        self._stop_ids |= token_ids(model.try_get_generation_config().get("eos_token_id"))
+        self._stop_ids = token_ids(loaded.hf_text_config.eos_token_id)
+        self._stop_ids |= token_ids(loaded.try_get_generation_config().get("eos_token_id"))
 
-    def _arguments(self, model_path: str, config: EngineConfig, trust_remote_code: bool, seed: int) -> EngineArgs:
-        specific: dict[str, Any] = {"dtype": self.dtype}
-        specific |= (
+    def _arguments(self, model: ModelConfig, config: EngineConfig, seed: int) -> EngineArgs:
+        specific: dict[str, Any] = (
             {
                 "enforce_eager": True,
                 "block_size": CPU_BLOCK_SIZE,
@@ -105,9 +89,10 @@ class VLLMEngine(ABC):
             }
         )
         return EngineArgs(
-            model=model_path,
+            model=model.path,
+            dtype=self.dtype,  # type: ignore[arg-type]  # vLLM takes torch's types, too
             skip_tokenizer_init=True,
-            trust_remote_code=trust_remote_code,
+            trust_remote_code=model.trust_remote_code,
             seed=seed,
             max_model_len=config.max_model_len,
             max_num_seqs=config.max_num_seqs,
@@ -118,130 +103,28 @@ class VLLMEngine(ABC):
             # Only on request: its allocator serves one engine a process, and a process may have three.
             enable_sleep_mode=self._sleeps,
             logprobs_mode="processed_logprobs",
-            weight_transfer_config=weights.CONFIG,
-            worker_extension_cls=f"{weights.__name__}.{weights.WorkerExtension.__name__}",
+            weight_transfer_config=workers.CONFIG,
+            worker_extension_cls=f"{workers.__name__}.{workers.WorkerExtension.__name__}",
             disable_log_stats=True,
             use_tqdm_on_load=False,
             **specific,
         )
 
-    async def generate(
-        self, prompt_ids: list[int], sampling: SamplingParams, n: int = 1, images: tuple[str, ...] = ()
-    ) -> list[Completion]:
-        """See `Engine.generate`."""
-        if self._error is not None:
-            raise EngineDead(f"the engine is dead ({self._error!r}); start a new one") from self._error
-        max_tokens = response_limit(prompt_ids, sampling, n, images, self.max_model_len)
-        seed = sampling.seed if sampling.seed is not None else int(self._seeds.integers(2**63))
-        params = vllm.SamplingParams(
-            n=n,
+    def _params(self, request: Request) -> vllm.SamplingParams:
+        sampling = request.sampling
+        return vllm.SamplingParams(
+            n=request.n,
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             top_k=sampling.top_k,
-            max_tokens=max_tokens,
+            max_tokens=request.max_tokens,
             stop_token_ids=sorted(self._stop_ids.union(sampling.stop_token_ids)),
             # vLLM gives sample i the seed + i. Mixing keeps callers' neighbouring seeds from colliding.
-            seed=int(mix(np.array([seed], dtype=np.uint64))[0] >> np.uint64(2)),
+            seed=int(mix(np.array([request.seed], dtype=np.uint64))[0] >> np.uint64(2)),
             logprobs=0,
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
-        request_id = str(self._submitted)
-        self._submitted += 1
-        return await self._serve(sampling.session, request_id, prompt_ids, params)
-
-    def load_weights(self, version: int, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """See `Engine.load_weights`. Afterwards the prefix, multimodal and encoder caches are empty."""
-        self._require_idle("load_weights")
-        try:
-            self._checksum = self._transfer(tensors)
-            self.clear_caches()
-        except Exception as error:  # vLLM would take the next weights for the rest of these
-            self._error = error
-            raise
-        self.version = version
-
-    def clear_caches(self) -> None:
-        """See `Engine.clear_caches`."""
-        self._require_idle("clear_caches")
-        self._reset_caches()
-        self._admission.clear()
-
-    def _require_idle(self, what: str) -> None:
-        if count := self._under_way():
-            raise EngineError(f"{what}: {count} requests are under way; wait for them first")
-        if self._error is not None:
-            raise EngineDead(f"the engine is dead ({self._error!r}); start a new one") from self._error
-
-    def _transfer(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> str:
-        """Bring the weights to all workers; returns their checksum. Raises EngineDead if workers differ."""
-        if isinstance(tensors, IncomingWeights) and tensors.meeting != self._meeting:
-            self._rpc("init_weight_transfer_engine", weights.rendezvous(tensors.meeting, tensors.first_worker))
-            self._meeting = tensors.meeting
-        self._rpc("start_weight_update")
-        for update in self._updates(tensors):
-            self._rpc("update_weights", update)
-        self._rpc("finish_weight_update")
-        found: list[str] = sorted(set(self._rpc("rlanything_checksum")))
-        if len(found) != 1:
-            raise EngineDead(f"load_weights: vLLM's workers received different weights: {found}")
-        return found[0]
-
-    def _updates(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterable[dict[str, Any]]:
-        """vLLM's `update_info` dicts that bring the tensors to the workers."""
-        return [{"expected": tensors.expected}] if isinstance(tensors, IncomingWeights) else weights.updates(tensors)
-
-    def sleep(self) -> None:
-        """Move weights to the host and free the KV cache. Does nothing if the engine was not made to sleep."""
-        if self._sleeps and not self._asleep:
-            self._give_back()
-            self._asleep = [WEIGHTS, KV_CACHE]
-
-    def wake(self, cache: bool = True) -> None:
-        """Undo `sleep`, for the weights alone if `cache` is false."""
-        if tags := [tag for tag in self._asleep if cache or tag == WEIGHTS]:
-            self._take_back(tags)
-            self._asleep = [tag for tag in self._asleep if tag not in tags]
-
-    def checksum(self) -> str:
-        """The checksum of the workers' weights; see `rlanything.weights.checksum` and `WeightReceiver`."""
-        if self._checksum is None:
-            self._checksum = self._rpc("rlanything_checksum")[0]
-        return self._checksum
-
-    def stats(self) -> EngineStats:
-        """Counters since the start. The prompt of a request counts once, whatever its n."""
-        return self._stats
-
-    @abstractmethod
-    def _start(self, arguments: EngineArgs) -> VllmConfig:
-        """Start vLLM. Returns its configuration, with the number of KV-cache blocks filled in."""
-
-    @abstractmethod
-    async def _serve(
-        self, session: str, request_id: str, prompt_ids: list[int], params: vllm.SamplingParams
-    ) -> list[Completion]:
-        """The completions of one request, once it is its session's turn."""
-
-    @abstractmethod
-    def _under_way(self) -> int:
-        """Number of requests that have no answer yet."""
-
-    @abstractmethod
-    def _rpc(self, method: str, *args: Any) -> list[Any]:
-        """Call a method on every worker; returns one result a worker."""
-
-    @abstractmethod
-    def _give_back(self) -> None:
-        """Give back all memory of the accelerator that vLLM's sleep mode can give back."""
-
-    @abstractmethod
-    def _take_back(self, tags: list[str]) -> None:
-        """Take back the parts `tags` (vLLM's names) of what `_give_back` gave. No part may be taken twice."""
-
-    @abstractmethod
-    def _reset_caches(self) -> None:
-        """Empty all of vLLM's caches. Raises EngineDead if vLLM refuses."""
 
     def _completions(self, output: Any) -> list[Completion]:
         """The completions of a finished request, counted in `stats`. Raises EngineDead if vLLM aborted it."""
@@ -251,7 +134,7 @@ class VLLMEngine(ABC):
             Completion(
                 list(sample.token_ids),
                 [entry[token].logprob for entry, token in zip(sample.logprobs, sample.token_ids, strict=True)],
-                "length" if sample.finish_reason == "length" else "stop",
+                sample.finish_reason,
             )
             for sample in sorted(output.outputs, key=lambda sample: sample.index)
         ]
@@ -260,9 +143,71 @@ class VLLMEngine(ABC):
         self._stats.generated_tokens += sum(len(c.token_ids) for c in completions)
         return completions
 
+    def _load(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Bring the weights to all workers. Raises EngineDead if workers differ."""
+        if isinstance(tensors, IncomingWeights) and tensors.meeting != self._meeting:
+            self._rpc("init_weight_transfer_engine", workers.rendezvous(tensors.meeting, tensors.first_worker))
+            self._meeting = tensors.meeting
+        self._rpc("start_weight_update")
+        for update in self._updates(tensors):
+            self._rpc("update_weights", update)
+        self._rpc("finish_weight_update")
+        found: list[str] = sorted(set(self._rpc("rlanything_checksum")))
+        if len(found) != 1:
+            raise EngineDead(f"load_weights: vLLM's workers received different weights: {found}")
+        self._checksum = found[0]
+
+    def _updates(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterable[dict[str, Any]]:
+        """vLLM's `update_info` dicts (`workers.Update`) that bring the tensors to the workers."""
+        if isinstance(tensors, IncomingWeights):
+            return [{"expected": tensors.expected}]
+        return ({"expected": piece.expected, "path": piece.handle()} for piece in packed(tensors))
+
+    def checksum(self) -> str:
+        """The checksum of the workers' weights; see `WeightReceiver`."""
+        if self._checksum is None:
+            self._checksum = self._rpc("rlanything_checksum")[0]
+        return self._checksum
+
+    def sleep(self) -> None:
+        """Move weights to the host and free the KV cache. Does nothing if the engine was not made to sleep."""
+        if self._sleeps and not self._asleep:
+            self._call("sleep", level=1)
+            self._asleep = [WEIGHTS, KV_CACHE]
+
+    def wake(self, cache: bool = True) -> None:
+        """Undo `sleep`, for the weights alone if `cache` is false."""
+        if tags := [tag for tag in self._asleep if cache or tag == WEIGHTS]:  # vLLM must wake no part twice
+            self._call("wake_up", tags)
+            self._asleep = [tag for tag in self._asleep if tag not in tags]
+
+    def _reset_caches(self) -> None:
+        if not self._call("reset_prefix_cache"):
+            raise EngineDead("vLLM kept its prefix cache, which may hold keys of old weights")
+        self._call("reset_mm_cache")
+        self._call("reset_encoder_cache")
+
+    def _rpc(self, method: str, *args: Any) -> list[Any]:
+        """Call a method on every worker; returns one result a worker."""
+        results: list[Any] = self._call("collective_rpc", method, args=args)
+        return results
+
+    def _live(self) -> Any:
+        if self._llm is None:
+            raise EngineError("the engine was closed; start a new one")
+        return self._llm
+
     def _close_log(self) -> None:
         LOGGER.removeHandler(self._log)
         self._log.close()
+
+    @abstractmethod
+    def _start(self, arguments: EngineArgs) -> VllmConfig:
+        """Start vLLM. Returns its configuration, with the number of KV-cache blocks filled in."""
+
+    @abstractmethod
+    def _call(self, method: str, *args: Any, **options: Any) -> Any:
+        """Call a method of vLLM's engine, and wait for its result."""
 
 
 @contextlib.contextmanager

@@ -44,10 +44,10 @@ function chart(spec) {
     s.last = s.values[last];
     s.line = s.smooth && s.values.filter(exists).length > 7 ? smooth(s.steps, s.values, Math.max(1.2, steps.length / 30)) : s.values;
   });
-  const legend = el("div", { class: "legend" });
+  const legend = div("legend");
   if (series.length > 1) {
-    for (const s of series) legend.append(el("span", {}, el("i", { class: s.color }), s.name, " ", el("b", {}, format(s.last))));
-  } else legend.append(el("span", {}, "last ", el("b", {}, format(series[0].last))));
+    for (const s of series) legend.append(span("", el("i", { class: s.color }), s.name, " ", el("b", {}, format(s.last))));
+  } else legend.append(span("", "last ", el("b", {}, format(series[0].last))));
   const box = svg("svg", {
     height: HEIGHT,
     tabindex: "0",
@@ -91,11 +91,10 @@ function chart(spec) {
       }
     const lines = rows.map(([s, i]) => {
       const band = s.low && exists(s.low[i]) ? ` (${interval(s.low[i], s.high[i])})` : "";
-      return el("div", {}, el("span", { class: s.color }, s.name), el("span", {}, format(s.values[i]) + band));
+      return div("", span(s.color, s.name), span("", format(s.values[i]) + band));
     });
-    if (spec.stacked)
-      lines.push(el("div", {}, el("span", {}, "together"), el("span", {}, format(rows.reduce((t, [s, i]) => t + (s.values[i] || 0), 0)))));
-    tip.replaceChildren(el("div", { class: "muted" }, `step ${step}`), ...lines);
+    if (spec.stacked) lines.push(div("", span("", "together"), span("", format(rows.reduce((t, [s, i]) => t + (s.values[i] || 0), 0)))));
+    tip.replaceChildren(div("muted", `step ${step}`), ...lines);
     tip.hidden = false;
     tip.style.top = `${box.getBoundingClientRect().top - figure.getBoundingClientRect().top - tip.offsetHeight + EDGE.top / 2}px`;
     const room = figure.clientWidth - tip.offsetWidth;

@@ -58,11 +58,7 @@ const CHARTS = [
     title: "Unit tests in training",
     unit: "percent",
     top: 1,
-    series: [
-      trained("right", "test_accuracy"),
-      trained("telling", "test_detect_rate"),
-      trained("no test", "test_unparsable_rate"),
-    ],
+    series: [trained("right", "test_accuracy"), trained("telling", "test_detect_rate"), trained("no test", "test_unparsable_rate")],
   },
   {
     title: "Verdicts on the problems’ tests",
@@ -147,7 +143,7 @@ function anyFigure() {
     .filter((k) => k !== "step" && !shown.has(k))
     .sort();
   if (!keys.length) return null;
-  const slot = el("div", {});
+  const slot = div("");
   const select = el(
     "select",
     { "aria-label": "Figure", onchange: () => slot.replaceChildren(draw()) },
@@ -155,7 +151,7 @@ function anyFigure() {
   );
   const draw = () => chart({ title: "Any other figure", series: [trained(select.value, select.value)] });
   slot.append(draw());
-  return el("div", {}, slot, select);
+  return div("", slot, select);
 }
 
 function drawCurves() {
@@ -163,13 +159,11 @@ function drawCurves() {
   const figures = [...CHARTS.map(chart), (TRAIN.step || []).length ? anyFigure() : null].filter(Boolean);
   section.append(
     figures.length
-      ? el(
-          "p",
-          { class: "note" },
+      ? note(
           "Over training steps. Dots are what was measured, lines a light Gaussian mean of it; " +
             "point at a chart, or focus it and use the arrow keys, for values.",
         )
-      : el("p", { class: "note" }, "Nothing was recorded yet."),
-    el("div", { class: "charts" }, figures),
+      : note("Nothing was recorded yet."),
+    div("charts", figures),
   );
 }

@@ -1,4 +1,4 @@
-/* Elements and number formats. Text always enters as text nodes: nothing here ever parses markup. */
+/* Elements and number formats. Text always becomes text nodes: nothing here parses markup. */
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const SVG = document.getElementById("svg").namespaceURI;
 const DASH = "–";
@@ -16,6 +16,22 @@ function fill(node, attributes, children) {
 
 function el(name, attributes, ...children) {
   return fill(document.createElement(name), attributes, children);
+}
+
+function div(className, ...children) {
+  return el("div", { class: className || null }, ...children);
+}
+
+function span(className, ...children) {
+  return el("span", { class: className || null }, ...children);
+}
+
+function note(text) {
+  return el("p", { class: "note" }, text);
+}
+
+function options(texts) {
+  return texts.map((text, value) => el("option", { value }, text));
 }
 
 function svg(name, attributes, ...children) {
@@ -70,7 +86,7 @@ function count(n, noun) {
 /* Long text, folded behind its beginning. */
 function foldable(text, className, limit) {
   const beginning = text.split("\n", MAX_LINES).join("\n").slice(0, limit).trimEnd();
-  if (beginning === text.trimEnd()) return el("div", { class: className }, text);
+  if (beginning === text.trimEnd()) return div(className, text);
   const summary = el("summary", {}, `${beginning} …`);
   const details = el("details", { class: className }, summary, text);
   details.addEventListener("toggle", () => {

@@ -1,4 +1,4 @@
-/* A sample of episodes, turn by turn: what was said, done and answered, and what the feedback made of it. */
+/* A sample of episodes, turn by turn: response, action, observation, judgements and feedback. */
 const ADVANTAGE_SPAN = 3; /* z-scores beyond it fill the bar */
 const FEEDBACK_SPAN = 2; /* R with w_o = λ = 1 */
 const ENDINGS = { turns: ": out of turns", length: ": a response was cut at its limit", context: ": out of context" };
@@ -8,9 +8,9 @@ function mark(score, title) {
   return el("span", { class: `mark ${score > 0 ? "good" : "bad"}`, title: title || "" }, score > 0 ? "+" : "−");
 }
 
-/* A bar to the right of the middle for a positive advantage, to the left for a negative one. */
-function diverging(value, span) {
-  const size = Math.min(1, Math.abs(value) / span) * 59;
+/* A bar to the right of the middle for a positive value, to the left for a negative one; `full` fills it. */
+function diverging(value, full) {
+  const size = Math.min(1, Math.abs(value) / full) * 59;
   return svg(
     "svg",
     { class: `diverging ${value < 0 ? "bad" : "good"}`, viewBox: "0 0 120 14", preserveAspectRatio: "none", "aria-hidden": "true" },
@@ -21,12 +21,12 @@ function diverging(value, span) {
 }
 
 function pair(name, value, middle) {
-  return el("div", { class: "pair" }, el("span", { class: "muted" }, name), middle, el("span", {}, value));
+  return div("pair", span("muted", name), middle, span("", value));
 }
 
 function vote([score, text, error, advantage]) {
   const title = `${exists(score) ? `score ${signed(score, 0)}` : `no score: ${error}`}; advantage ${signed(advantage, 2)}`;
-  return el("div", { class: "vote" }, mark(score, title), foldable(text || "(empty)", "text", 110));
+  return div("vote", mark(score, title), foldable(text || "(empty)", "text", 110));
 }
 
 /* Programs against tests: the problem's own, then those that the reward model wrote. A row is an episode. */
@@ -49,58 +49,48 @@ function matrix(task, shown, go) {
     );
   };
   const head = el("tr", {}, el("th", { scope: "col" }, "episode"), columns(own, "P"), columns(task.tests.length, "T"));
-  const test = (t, j) => el("div", { class: "unit-test" }, el("b", {}, `T${j + 1}`), vote(t));
-  return el(
-    "div",
-    {},
+  const test = (t, j) => div("unit-test", el("b", {}, `T${j + 1}`), vote(t));
+  return div(
+    "",
     el(
       "p",
       { class: "small muted" },
       `Which program passed which test: P are the problem's own${task.tests.length ? ", T the reward model's" : ""}.`,
     ),
-    el("div", { class: "matrix" }, el("table", {}, el("thead", {}, head), el("tbody", {}, programs.map(row)))),
+    div("matrix", el("table", {}, el("thead", {}, head), el("tbody", {}, programs.map(row)))),
     task.tests.length
       ? el("p", { class: "small muted" }, "The reward model's tests; the circle says whether every correct program passes.")
       : null,
-    el("div", { class: "unit-tests" }, task.tests.map(test)),
+    div("unit-tests", task.tests.map(test)),
   );
 }
 
 function numbers(turn, trains) {
-  const row = (name, value, span) => pair(name, signed(value, 2), diverging(value, span));
+  const row = (name, value, full) => pair(name, signed(value, 2), diverging(value, full));
   const label = exists(turn.label) ? pair("step label", turn.label > 0 ? "progress" : "no progress", null) : null;
   label?.lastChild.classList.add(turn.label > 0 ? "good" : "bad");
-  return el(
-    "div",
-    { class: "side numbers" },
+  return div(
+    "side numbers",
     label,
     exists(turn.reward) ? row("feedback R", turn.reward, FEEDBACK_SPAN) : null,
-    exists(turn.advantage)
-      ? row("advantage", turn.advantage, ADVANTAGE_SPAN)
-      : trains
-        ? el("div", { class: "muted" }, "takes no part in the update")
-        : null,
+    exists(turn.advantage) ? row("advantage", turn.advantage, ADVANTAGE_SPAN) : trains ? div("muted", "takes no part in the update") : null,
   );
 }
 
 function turnRow(turn, i, trains) {
-  const stops = turn.stop_reason ? el("div", { class: "small muted" }, `stopped: ${turn.stop_reason}`) : null;
-  return el(
-    "div",
-    { class: "turn" },
-    el("div", { class: "n" }, String(i + 1)),
-    el(
-      "div",
-      {},
+  const stops = turn.stop_reason ? div("small muted", `stopped: ${turn.stop_reason}`) : null;
+  return div(
+    "turn",
+    div("n", String(i + 1)),
+    div(
+      "",
       foldable(turn.text || "(nothing)", "said", 400),
-      exists(turn.action)
-        ? el("div", { class: "act mono" }, turn.action)
-        : el("div", { class: "bad small" }, `no action: ${turn.parse_error || "none found"}`),
+      exists(turn.action) ? div("act mono", turn.action) : div("bad small", `no action: ${turn.parse_error || "none found"}`),
       foldable(turn.observation || "", `seen${turn.invalid ? " muted" : ""}`, 600),
-      turn.invalid ? el("div", { class: "small bad" }, "invalid action") : null,
+      turn.invalid ? div("small bad", "invalid action") : null,
       stops,
     ),
-    el("div", { class: "side" }, turn.judgements.map(vote)),
+    div("side", turn.judgements.map(vote)),
     numbers(turn, trains),
   );
 }
@@ -123,8 +113,8 @@ function coverage(files) {
   const { num_file, max_text } = DATA.excerpts;
   const shown = `${number(kept)} of the ${number(total)} episodes in ${files.length} of ${count(num_file, "file")} are embedded`;
   return (
-    `${shown}: some steps, and of each a few tasks, mixed outcomes first; texts are cut at ${number(max_text)} characters. ` +
-    "Everything, token ids included, is in the parquet files in rollouts/ and evaluations/ beside this page."
+    `${shown}: some steps, and a few tasks of each, mixed outcomes first; texts are cut at ${number(max_text)} characters. ` +
+    "Everything, token ids included, is in the parquet files in rollouts/ and evaluations/ next to this page."
   );
 }
 
@@ -132,25 +122,22 @@ function drawEpisodes() {
   const section = byId("episodes");
   const { files } = DATA.excerpts;
   if (!files.length) {
-    section.append(el("p", { class: "note" }, "No episode was recorded yet."));
+    section.append(note("No episode was recorded yet."));
     return;
   }
   const at = { file: 0, task: 0, episode: 0 };
-  const fileSelect = el(
-    "select",
-    { "aria-label": "Step" },
-    files.map((f, i) => el("option", { value: i }, f.label)),
-  );
+  const labels = files.map((f) => f.label);
+  const fileSelect = el("select", { "aria-label": "Step" }, options(labels));
   const taskSelect = el("select", { "aria-label": "Task" });
   const chips = el("div", { class: "chips", role: "group", "aria-label": "Episodes" });
-  const body = el("div", {});
+  const body = div("");
 
   function go(file, task, episode) {
     Object.assign(at, { file, task, episode });
     const { tasks, path } = files[file];
     const { episodes } = tasks[task];
     fileSelect.value = file;
-    taskSelect.replaceChildren(...tasks.map((t, i) => el("option", { value: i }, taskName(t))));
+    taskSelect.replaceChildren(...options(tasks.map(taskName)));
     taskSelect.value = task;
     chips.replaceChildren(
       el("button", { "aria-label": "Previous episode", onclick: () => move(-1) }, "←"),
@@ -167,7 +154,7 @@ function drawEpisodes() {
     show(tasks[task], episodes[episode], path);
   }
 
-  /* Why a whole task trained nothing, or nothing to say. */
+  /* Says if no episode of the task trains the policy, because of its accuracy. */
   function untrained(task, path) {
     const [low, high] = DATA.policy_band;
     const accuracy = task.num_success / task.num_valid;
@@ -180,7 +167,7 @@ function drawEpisodes() {
     const origin =
       task.direction === "original" ? "an original task" : `${task.direction} than ${task.parent_id}, born at step ${task.born_step}`;
     body.replaceChildren(
-      el("div", { class: `outcome ${className}` }, el("b", {}, words), el("span", {}, ` after ${count(episode.turns.length, "turn")}`)),
+      div(`outcome ${className}`, el("b", {}, words), span("", ` after ${count(episode.turns.length, "turn")}`)),
       el(
         "p",
         { class: "small muted" },
@@ -188,15 +175,14 @@ function drawEpisodes() {
       ),
       foldable(episode.first_observation, "first said", 1500),
       matrix(task, task.episodes.indexOf(episode), (i) => go(at.file, at.task, i)) || "",
-      el(
-        "div",
-        { class: "turns" },
+      div(
+        "turns",
         episode.turns.map((t, i) => turnRow(t, i, path.startsWith("rollouts"))),
       ),
     );
   }
 
-  /* The next or previous episode, over the ends of tasks and steps. */
+  /* Go to the next or previous episode, across tasks and steps. */
   function move(by) {
     let { file, task, episode } = at;
     episode += by;
@@ -224,14 +210,12 @@ function drawEpisodes() {
     move(by);
   });
   section.append(
-    el("p", { class: "note" }, coverage(files)),
-    el(
-      "p",
-      { class: "note" },
+    note(coverage(files)),
+    note(
       "Circles are the reward model’s votes S; the step label is the domain’s own and trains nothing. " +
         "Bars: the turn’s integrated feedback R, and its advantage. Arrow keys step through episodes.",
     ),
-    el("div", { class: "picker" }, fileSelect, taskSelect),
+    div("picker", fileSelect, taskSelect),
     chips,
     body,
   );

@@ -1,4 +1,4 @@
-/* What the run is and what it came to, at a glance. */
+/* The top of the page: what the run is, and its results at a glance. */
 function drawTop() {
   const total = DATA.total_step;
   const state = !exists(total)
@@ -6,51 +6,27 @@ function drawTop() {
     : DATA.step >= total
       ? `finished: ${count(total, "step")}`
       : `step ${DATA.step} of ${total}`;
-  const fact = (name, value) => (exists(value) && value !== "" ? el("span", {}, `${name} `, el("b", {}, String(value))) : null);
+  const fact = (name, value) => (exists(value) && value !== "" ? span("", `${name} `, el("b", {}, String(value))) : null);
   byId("top").append(
     el("h1", {}, DATA.name),
-    el("div", { class: "facts" }, el("b", {}, state), fact("seed", DATA.seed), fact("written", DATA.written)),
-    el(
-      "div",
-      { class: "facts" },
-      Object.entries(DATA.models).map(([role, path]) => fact(role, path)),
-    ),
+    div("facts", el("b", {}, state), fact("seed", DATA.seed), fact("written", DATA.written)),
+    div("facts", ...Object.entries(DATA.models).map(([role, path]) => fact(role, path))),
   );
   if (total) {
-    const done = el("div", {});
+    const done = div("");
     done.style.width = `${Math.min(100, (100 * DATA.step) / total)}%`;
-    byId("top").append(
-      el(
-        "div",
-        { class: "bar", role: "progressbar", "aria-label": "Steps done", "aria-valuenow": DATA.step, "aria-valuemax": total },
-        done,
-      ),
-    );
+    const now = { "aria-valuenow": DATA.step, "aria-valuemax": total };
+    byId("top").append(el("div", { class: "bar", role: "progressbar", "aria-label": "Steps done", ...now }, done));
   }
-  const links = [
-    ["curves", "Curves"],
-    ["tasks", "Tasks"],
-    ["episodes", "Episodes"],
-    ["configuration", "Configuration"],
-  ];
-  byId("top").append(
-    el(
-      "nav",
-      { "aria-label": "Sections" },
-      links.map(([id, name]) => el("a", { href: `#${id}` }, name)),
-    ),
-  );
+  const headings = [...document.querySelectorAll("main > section > h2")];
+  const links = headings.map((h) => el("a", { href: `#${h.parentElement.id}` }, h.textContent));
+  byId("top").append(el("nav", { "aria-label": "Sections" }, links));
 }
 
 function tile(name, from, to, details) {
-  const value = el("div", { class: "value" }, exists(from) ? el("span", { class: "from" }, `${from} → `) : null, to);
-  return el(
-    "div",
-    { class: "tile" },
-    el("div", { class: "name" }, name),
-    value,
-    details.filter(Boolean).map((d) => el("div", { class: "detail" }, d)),
-  );
+  const value = div("value", exists(from) ? span("from", `${from} → `) : null, to);
+  const lines = details.filter(Boolean).map((d) => div("detail", d));
+  return div("tile", div("name", name), value, lines);
 }
 
 /* An accuracy of the few votes that could be parsed says little: say how many could not. */
@@ -82,12 +58,10 @@ function tiles() {
     const detail = `${last("tasks/dropped")} dropped, ${last("tasks/rejected")} rejected, ${last("tasks/pending") ?? 0} pending`;
     found.push(tile("Adapted tasks accepted", null, number(last("tasks/accepted")), [detail]));
   }
-  if (DATA.seconds)
-    found.push(
-      tile("Time in training steps", null, duration(DATA.seconds), [
-        `${duration(DATA.seconds / DATA.step)} a step; evaluations and checkpoints not counted`,
-      ]),
-    );
+  if (DATA.seconds) {
+    const detail = `${duration(DATA.seconds / DATA.step)} a step; evaluations and checkpoints not counted`;
+    found.push(tile("Time in training steps", null, duration(DATA.seconds), [detail]));
+  }
   return found.filter(Boolean);
 }
 
@@ -102,28 +76,12 @@ function tables([, ...header], rows) {
     if (group) bodies.push([group, el("tbody", {})]);
     bodies.at(-1)[1].append(el("tr", {}, el("td", {}, name.replace(" %", "\u00a0%")), values.map(cell)));
   }
-  const head = () =>
-    el(
-      "thead",
-      {},
-      el(
-        "tr",
-        {},
-        header.map((h) => el("th", { scope: "col" }, h)),
-      ),
-    );
-  return el(
-    "div",
-    { class: "tables" },
-    bodies.map(([group, body]) =>
-      el(
-        "div",
-        {},
-        el("h3", {}, group),
-        el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": group }, el("table", {}, head(), body)),
-      ),
-    ),
-  );
+  const made = bodies.map(([group, body]) => {
+    const cells = header.map((h) => el("th", { scope: "col" }, h));
+    const table = el("table", {}, el("thead", {}, el("tr", {}, cells)), body);
+    return div("", el("h3", {}, group), el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": group }, table));
+  });
+  return div("tables", made);
 }
 
 /* Success by task type at the first and last evaluation of every split. */
@@ -154,16 +112,10 @@ function drawSummary() {
   const section = byId("summary");
   const found = tiles();
   if (!found.length) {
-    section.append(
-      el(
-        "p",
-        { class: "note" },
-        "No step and no evaluation was recorded yet. This page is written anew at every evaluation and checkpoint.",
-      ),
-    );
+    section.append(note("No step and no evaluation was recorded yet. This page is written anew at every evaluation and checkpoint."));
     return;
   }
-  section.append(el("div", { class: "tiles" }, found));
+  section.append(div("tiles", found));
   if (DATA.before_after.rows.length) {
     fill(section, {}, [tables(DATA.before_after.header, DATA.before_after.rows), byKind()]);
   }
@@ -174,6 +126,6 @@ function drawConfiguration() {
   byId("configuration").append(
     text
       ? el("details", {}, el("summary", {}, "config.yaml, resolved"), el("pre", { class: "config" }, text))
-      : el("p", { class: "note" }, "The run’s folder holds no config.yaml."),
+      : note("The run’s folder holds no config.yaml."),
   );
 }

@@ -1,4 +1,4 @@
-/* The families of adapted tasks: what was proposed, what its episodes measured, what became of it. */
+/* The families of adapted tasks: each variant with its verdict and the accuracies that its episodes measured. */
 const VERDICTS = { accepted: ["✓ accepted", "good"], dropped: ["✗ dropped", "bad"], pending: ["… pending", "muted"] };
 const ARROWS = { harder: "▲ harder", easier: "▼ easier" };
 const PAGE_SIZE = 25;
@@ -9,12 +9,12 @@ function share(value) {
 
 /* Accuracy at every step that measured the task: dots from 0 (bottom) to 100 % (top). */
 function spark(measured) {
-  const span = Math.max(1, DATA.step);
+  const total = Math.max(1, DATA.step);
   const text = measured.map(([step, accuracy]) => `step ${step}: ${share(accuracy)}`).join(", ");
   const box = svg("svg", { viewBox: "0 0 72 16", class: "k0", role: "img", "aria-label": `accuracy ${text}` }, svg("title", {}, text));
   box.append(svg("line", { class: "grid", x1: 0, x2: 72, y1: 15, y2: 15 }));
   for (const [step, accuracy] of measured)
-    box.append(svg("circle", { class: "point", cx: 2 + (68 * step) / span, cy: 13.5 - 11 * accuracy, r: 1.8 }));
+    box.append(svg("circle", { class: "point", cx: 2 + (68 * step) / total, cy: 13.5 - 11 * accuracy, r: 1.8 }));
   return box;
 }
 
@@ -24,7 +24,7 @@ function refusals(node) {
       Object.entries(reasons)
         .map(([reason, n]) => `${n} ${reason.replaceAll("_", " ")}`)
         .join(", ") || "no answer";
-    return el("div", { class: "small muted" }, `step ${step}: no valid ${toward} variant (${why})`);
+    return div("small muted", `step ${step}: no valid ${toward} variant (${why})`);
   });
 }
 
@@ -32,12 +32,12 @@ function verdict(node) {
   const [text, tone] = VERDICTS[node.verdict];
   const when = exists(node.decided) ? ` at step ${node.decided}` : "";
   const why = node.reason ? `: ${node.reason}` : node.verdict === "pending" ? ": waits for its episodes" : "";
-  return el(
-    "div",
-    { class: "small" },
-    el("span", { class: `tag ${tone}` }, text),
-    `${when}${why}${node.replaced ? "; later replaced by a variant of its own" : ""}`,
-  );
+  return div("small", span(`tag ${tone}`, text), `${when}${why}${node.replaced ? "; later replaced by a variant of its own" : ""}`);
+}
+
+function branches(nodes, children) {
+  const items = nodes.map((n) => branch(n, children));
+  return el("ul", {}, items);
 }
 
 function branch(node, children) {
@@ -46,22 +46,15 @@ function branch(node, children) {
   return el(
     "li",
     {},
-    el(
-      "div",
-      { class: "line" },
-      el("span", {}, node.sentence),
-      el("span", { class: "small muted" }, `${from}, born at step ${node.born}`),
+    div(
+      "line",
+      span("", node.sentence),
+      span("small muted", `${from}, born at step ${node.born}`),
       node.measured.length ? spark(node.measured) : null,
     ),
     verdict(node),
     refusals(node),
-    below.length
-      ? el(
-          "ul",
-          {},
-          below.map((n) => branch(n, children)),
-        )
-      : null,
+    below.length ? branches(below, children) : null,
   );
 }
 
@@ -74,32 +67,20 @@ function family({ nodes }, open) {
     .filter(number_of)
     .map((v) => `${number_of(v)} ${v}`)
     .join(", ");
-  const top = children.get(root.id) || [];
   return el(
     "details",
     { class: "family", open },
-    el(
-      "summary",
-      {},
-      el("b", {}, root.sentence),
-      " ",
-      el("span", { class: "small muted" }, `${count(variants.length, "variant")}: ${tally} `),
-    ),
-    el(
-      "div",
-      { class: "line small muted" },
-      el("span", { class: "mono" }, root.id),
+    el("summary", {}, el("b", {}, root.sentence), " ", span("small muted", `${count(variants.length, "variant")}: ${tally} `)),
+    div(
+      "line small muted",
+      span("mono", root.id),
       root.measured.length ? spark(root.measured) : null,
       root.measured.length
         ? `original: ${[root.measured[0], root.measured.at(-1)].map(([step, accuracy]) => `${share(accuracy)} at step ${step}`).join(", ")}`
         : null,
     ),
     refusals(root),
-    el(
-      "ul",
-      {},
-      top.map((n) => branch(n, children)),
-    ),
+    branches(children.get(root.id) || [], children),
   );
 }
 
@@ -108,21 +89,19 @@ function drawTasks() {
   const { families, total } = DATA.lineages;
   const [low, high] = DATA.band;
   if (!families.length) {
-    section.append(el("p", { class: "note" }, "No task has a rewritten variant so far."));
+    section.append(note("No task has a rewritten variant so far."));
     return;
   }
   const left = total > families.length ? ` ${total - families.length} more families are in tasks.jsonl.` : "";
   section.append(
-    el(
-      "p",
-      { class: "note" },
-      `${count(total, "original task")} with variants, the most fruitful first. A harder variant is accepted where it is solved ` +
-        `less often than its parent but more than ${share(low)}, an easier one where it is solved more often than its parent ` +
+    note(
+      `${count(total, "original task")} with variants, the most fruitful first. A harder variant is accepted if it is solved ` +
+        `less often than its parent but more than ${share(low)}, an easier one if it is solved more often than its parent ` +
         `but less than ${share(high)}. Dots: the accuracy at the steps that measured a task.${left}`,
     ),
   );
   const search = el("input", { type: "search", placeholder: "Search sentences and ids", "aria-label": "Search tasks" });
-  const options = [
+  const choices = [
     ["", "every verdict"],
     ["accepted", "with accepted variants"],
     ["dropped", "with dropped variants"],
@@ -130,12 +109,9 @@ function drawTasks() {
     ["harder", "with harder variants"],
     ["easier", "with easier variants"],
   ];
-  const select = el(
-    "select",
-    { "aria-label": "Filter tasks" },
-    options.map(([value, name]) => el("option", { value }, name)),
-  );
-  const list = el("div", {});
+  const filters = choices.map(([value, name]) => el("option", { value }, name));
+  const select = el("select", { "aria-label": "Filter tasks" }, filters);
+  const list = div("");
   const found = el("p", { class: "small muted", role: "status" });
   let limit = PAGE_SIZE;
 
@@ -156,22 +132,15 @@ function drawTasks() {
     const chosen = families.filter(fits);
     list.replaceChildren(...chosen.slice(0, limit).map((f, i) => family(f, i === 0)));
     found.textContent = chosen.length === families.length ? "" : `${chosen.length} of ${families.length}`;
-    if (chosen.length > limit)
-      list.append(
-        el(
-          "button",
-          {
-            onclick: () => {
-              limit += 4 * PAGE_SIZE;
-              update();
-            },
-          },
-          `Show more (${chosen.length - limit} left)`,
-        ),
-      );
+    if (chosen.length > limit) list.append(el("button", { onclick: showMore }, `Show more (${chosen.length - limit} left)`));
+  }
+
+  function showMore() {
+    limit += 4 * PAGE_SIZE;
+    update();
   }
   search.addEventListener("input", update);
   select.addEventListener("change", update);
-  section.append(el("div", { class: "controls" }, search, select), found, list);
+  section.append(div("controls", search, select), found, list);
   update();
 }

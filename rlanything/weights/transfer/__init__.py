@@ -1,8 +1,7 @@
 """Sends weights from learner ranks directly to the worker processes of engines.
 
 With `broadcast`, rank 0 sends to all workers: for engines that have accelerators of their own. With `ipc`, each worker
-takes them from a rank on its own accelerator, or on its own machine if there are none, through shared memory
-(`pieces`).
+takes them from a rank on its own accelerator, or on its own machine if there are none, by shared memory (`pieces`).
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class Sender(Protocol):
 
 
 class NoSender:
-    """The `Sender` of a rank that no worker takes weights from: it drops them."""
+    """The `Sender` of a rank without workers: it drops the weights."""
 
     def send(self, name: str, tensor: Tensor) -> None:
         pass
@@ -70,7 +69,7 @@ class IncomingWeights:
 
     meeting: Meeting
     first_worker: int
-    """number of the replica's first worker"""
+    """Number of the replica's first worker."""
     expected: Expected
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:

@@ -1,7 +1,7 @@
 """Weights from learner rank 0 to every worker of every replica: NCCL between accelerators, gloo between CPUs.
 
 Each tensor is one broadcast, in the order in which the learner gathers them, so no device holds a second copy of the
-model. The workers must know names and shapes beforehand (`Expected`).
+model. The workers must know names and shapes beforehand.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class BroadcastMeeting:
     host: str
     port: int
     size: int
-    """number of processes: one rank and all workers"""
+    """Number of processes: one rank and all workers."""
     nccl: bool
-    """NCCL, else gloo"""
+    """NCCL, else gloo."""
 
     def sender(self, rank: int) -> Sender:
         return NoSender() if rank else BroadcastEnd(self, 0)
@@ -44,11 +44,10 @@ class BroadcastEnd:
 
     def __init__(self, meeting: BroadcastMeeting, rank: int) -> None:
         store = TCPStore(meeting.host, meeting.port, meeting.size, is_master=rank == 0, timeout=TIMEOUT)
-        self._group: Any = (
-            _nccl_group(store, rank, meeting.size)
-            if meeting.nccl
-            else ProcessGroupGloo(store, rank, meeting.size, TIMEOUT)
-        )
+        if meeting.nccl:
+            self._group = _nccl_group(store, rank, meeting.size)
+        else:
+            self._group = ProcessGroupGloo(store, rank, meeting.size, TIMEOUT)
         self._options = BroadcastOptions()
         self._options.rootRank = 0
 
@@ -56,7 +55,7 @@ class BroadcastEnd:
         self._broadcast(tensor.contiguous())
 
     def finish(self) -> None:
-        """Do nothing: a broadcast raises if a worker did not take its tensor."""
+        pass  # a broadcast raises if a worker did not take its tensor
 
     def receive(self, expected: Expected, device: torch.device) -> Iterator[tuple[str, Tensor]]:
         for name, shape, dtype in expected:

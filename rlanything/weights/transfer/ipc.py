@@ -36,10 +36,10 @@ class IpcMeeting:
     """A `Meeting` at Unix sockets: worker i connects to rank `senders[i]`."""
 
     name: str
-    """unique to this meeting"""
+    """Unique to this meeting."""
     senders: tuple[int, ...]
     on_accelerators: bool
-    """whether each pair shares an accelerator, whose memory carries the weights"""
+    """True if each pair shares an accelerator, whose memory then carries the weights."""
 
     def sender(self, rank: int) -> Sender:
         count = self.senders.count(rank)
@@ -115,7 +115,7 @@ class IpcReceiver:
                 _send(self._connection, TAKEN)
                 yield from weights
         except BaseException:  # also if the engine stops iterating
-            self._connection.close()  # which tells the sender
+            self._connection.close()  # the sender then raises
             raise
 
 

@@ -1,7 +1,5 @@
-"""Weights packed into memory that other processes can map.
-
-On a machine's CPUs this is anonymous shared memory, on an accelerator memory shared by CUDA IPC. A piece's memory
-exists as long as its maker or a process that mapped it needs it.
+"""Weights packed into memory that other processes can map: anonymous shared memory of a machine, or an accelerator's
+memory by CUDA IPC. A piece's memory exists as long as its maker or a process that mapped it needs it.
 
 Source: pytorch.org/docs, "torch.multiprocessing", sharing CUDA tensors. The maker's allocator keeps shared memory until
 the last process that mapped it lets go. If such a process is killed, the memory stays until the maker ends.
@@ -27,10 +25,8 @@ DEVICE = 6  # index of the device's number, in the maker's numbering, in the arg
 
 
 class Piece:
-    """Memory with room for the tensor `first` and for more behind it; `expected` lists what it holds.
-
-    `close` it when others have mapped it.
-    """
+    """Memory with room for at least the tensor `first`; `expected` lists its content. `close` it when others have
+    mapped it."""
 
     def __init__(self, first: Tensor, on_accelerator: bool) -> None:
         size = max(PIECE_BYTES, first.nbytes)
@@ -44,18 +40,17 @@ class Piece:
         self._end = 0
 
     def fits(self, tensor: Tensor) -> bool:
-        """Whether there is room for it."""
         return self._end + tensor.nbytes <= len(self._data)
 
     def add(self, name: str, tensor: Tensor) -> None:
-        """Copy a weight that fits into the piece."""
+        """Copy a weight into the piece."""
         data = tensor.detach().contiguous().view(-1).view(torch.uint8)
         self._data[self._end : self._end + len(data)].copy_(data)
         self.expected += ((name, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")),)
         self._end = _aligned(self._end + len(data))
 
     def handle(self) -> Handle:
-        """What another process passes to `unpacked`. On an accelerator, each process needs a handle of its own."""
+        """The handle by which another process maps the piece. On an accelerator, each process needs its own handle."""
         if self._memory is not None:
             return self._memory.name
         from torch.multiprocessing.reductions import reduce_tensor
@@ -92,8 +87,8 @@ def packed(weights: Iterable[tuple[str, Tensor]]) -> Iterator[Piece]:
 def unpacked(handle: Handle, expected: Expected, device: torch.device) -> list[tuple[str, Tensor]]:
     """(name, tensor) of each weight in another process's piece.
 
-    Tensors in a machine's memory share the piece and keep it mapped. Those on an accelerator (`device`) are copies, so
-    that the other process can free its memory.
+    Tensors in a machine's memory keep the piece mapped. Those on an accelerator (`device`) are copies, so that the
+    other process can free its memory.
     """
     data, end, weights = _mapped(handle, device), 0, []
     for name, shape, dtype_name in expected:

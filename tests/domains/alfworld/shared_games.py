@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 from functools import cache
 from pathlib import Path
 
 import pytest
+from alfworld_games.files import load_packed
 
-from rlanything.domains.alfworld.game import Game, load_packed, parse_game
+from rlanything.domains.alfworld.game import Game, parse_game
 
 SHARED = Path(os.environ.get("RLANYTHING_SHARED", Path(__file__).parents[4] / "shared"))
 SPLITS = ("valid_seen", "train")
@@ -20,6 +22,11 @@ def packed(split: str) -> Path:
     if not path.is_file():
         pytest.skip(f"{path} is missing: set RLANYTHING_SHARED to the folder that holds data/alfworld")
     return path
+
+
+def read_game(path: Path) -> Game:
+    """Read a game.tw-pddl."""
+    return parse_game(json.loads(path.read_text(encoding="utf-8")), str(path))
 
 
 @cache

@@ -6,17 +6,17 @@ import random
 from itertools import islice
 
 import pytest
+from alfworld_games.files import load_packed
 from builders import config_of
+from shared_games import read_game
 
 from rlanything.domains.alfworld.domain import AlfworldDomain
 from rlanything.domains.alfworld.env import SimulatorEnv
 from rlanything.domains.alfworld.explorer import Explorer, make_prior
-from rlanything.domains.alfworld.game import load_packed, read_game
+from rlanything.domains.alfworld.goals import TEMPLATES, goals_of, read_sentence, write_sentence
 from rlanything.domains.alfworld.model import GoalKind
 from rlanything.domains.alfworld.planner import plan
-from rlanything.domains.alfworld.prompts import parse_action
-from rlanything.domains.alfworld.rooms import facts_of, goals_of
-from rlanything.domains.alfworld.sentences import TEMPLATES, read_sentence, write_sentence
+from rlanything.domains.alfworld.prompts import Prompts, facts_of
 from rlanything.domains.alfworld.simulator import Episode
 from rlanything.domains.answers import parse_score
 from rlanything.domains.base import Observation
@@ -202,7 +202,7 @@ def test_the_explorer_wins_by_what_it_sees(games):
     wins = 0
     for game in games:
         episode = Episode(game)
-        explorer = Explorer(game.goal, episode.reset(), prior, random.Random(0), 0.5)
+        explorer = Explorer(game.goal, episode.reset(), prior, random.Random(0))
         for _ in range(60):
             _, command = explorer.act()
             feedback, won = episode.step(command)
@@ -231,13 +231,14 @@ def test_scores_are_parsed_strictly(text, score):
 
 
 def test_actions_are_parsed_from_the_last_box_and_numbers_only_where_commands_are_listed():
-    listed = Observation("", actions=("look", "go to bed 1"))
-    assert parse_action(r"\boxed{look} no, \boxed{go  to bed 1}", listed, "here").action == "go to bed 1"
-    assert parse_action(r"\boxed{2}", listed, "all").action == "go to bed 1"
-    assert parse_action(r"\boxed{2}", listed, "here").action == "2"
-    assert parse_action(r"\boxed{3}", listed, "all").action is None
-    assert parse_action("go to bed 1", listed, "all").action is None
-    assert parse_action(r"\boxed{}", listed, "all").error
+    observation = Observation("", actions=("look", "go to bed 1"))
+    listed, unlisted = Prompts("compact", "all"), Prompts("compact", "here")
+    assert unlisted.parse_action(r"\boxed{look} no, \boxed{go  to bed 1}", observation).action == "go to bed 1"
+    assert unlisted.parse_action(r"\boxed{2}", observation).action == "2"
+    assert listed.parse_action(r"\boxed{2}", observation).action == "go to bed 1"
+    assert listed.parse_action(r"\boxed{3}", observation).action is None
+    assert listed.parse_action("go to bed 1", observation).action is None
+    assert listed.parse_action(r"\boxed{}", observation).error
 
 
 def test_demonstrations_of_all_roles_never_mark_wrong_actions_in_the_text(domain):

@@ -13,20 +13,22 @@ from typing import Any
 
 import pytest
 from fast_textworld import fast_textworld
-from shared_games import packed
+from shared_games import packed, read_game
 
 if importlib.util.find_spec("alfworld") is None:
     pytest.skip("alfworld is missing: pip install --no-deps alfworld==0.4.2", allow_module_level=True)
 
+from alfworld_games.files import export_games, load_packed, write_packed
+from alfworld_games.floorplans import SPLITS
+from alfworld_games.generator import generate_games, possible_goals
+
 from rlanything.domains.alfworld.backend_textworld import TextWorldEpisode
-from rlanything.domains.alfworld.export import export_games, move_game, regoal, write_game, write_packed
-from rlanything.domains.alfworld.floorplans import SPLITS
-from rlanything.domains.alfworld.game import PackedGame, load_packed, parse_game, read_game
-from rlanything.domains.alfworld.generator import generate_games, possible_goals
-from rlanything.domains.alfworld.goals import goal_pddl
+from rlanything.domains.alfworld.export import regoal, write_game
+from rlanything.domains.alfworld.game import parse_game
+from rlanything.domains.alfworld.goals import goal_pddl, write_sentence
+from rlanything.domains.alfworld.library import PackedGame
 from rlanything.domains.alfworld.model import Goal, GoalKind
 from rlanything.domains.alfworld.planner import plan
-from rlanything.domains.alfworld.sentences import write_sentence
 from rlanything.domains.alfworld.simulator import Episode
 from rlanything.errors import TaskError
 
@@ -169,21 +171,11 @@ def test_goals_are_written_as_real_games_have_them() -> None:
     assert checked == set(GoalKind)
 
 
-def test_moving_a_game_may_be_repeated_but_not_invented(games: list[PackedGame], tmp_path: Path) -> None:
-    old, new = tmp_path / "temp_train", tmp_path / "syn_train"
-    folder = old / "task" / "trial"
-    write_game(folder, games[0].data, games[0].traj)
-    with pytest.raises(TaskError, match="a game with this name exists"):
-        write_game(folder, games[0].data, games[0].traj)
-    for _ in range(2):
-        assert move_game(folder, old, new) == new / "task" / "trial"
-    assert (new / "task" / "trial" / "game.tw-pddl").is_file() and not folder.exists()
-    assert move_game(folder, old, None) is None
-    with pytest.raises(TaskError, match="no game to move"):
-        move_game(old / "other", old, new)
-    with pytest.raises(TaskError, match="expected a folder below"):
-        move_game(tmp_path, old, None)
-    assert tmp_path.is_dir()
+def test_writing_a_game_again_replaces_it(games: list[PackedGame], tmp_path: Path) -> None:
+    for game in games[:2]:
+        file = write_game(tmp_path / "task" / "trial", game.data, game.traj)
+        assert json.loads(file.read_text()) == game.data
+    assert [path.name for path in (tmp_path / "task").iterdir()] == ["trial"]
 
 
 def assert_textworld_agrees(game: PackedGame) -> None:

@@ -8,10 +8,11 @@ import lzma
 from pathlib import Path
 
 import pytest
+from alfworld_games.files import load_packed
 from shared_games import packed, real_games
 from tiny_rooms import room
 
-from rlanything.domains.alfworld.game import Goal, GoalKind, load_packed, parse_game, read_game
+from rlanything.domains.alfworld.game import Goal, GoalKind, parse_game
 from rlanything.errors import TaskError
 
 SIMPLE = Goal(GoalKind.SIMPLE, "Mug", "Desk")
@@ -121,17 +122,6 @@ def test_goal_outside_the_six_kinds_is_refused():
     data["pddl_problem"] = data["pddl_problem"].replace("(inReceptacle ?o ?r)", "(inReceptacle ?o ?r) (isSliced ?o)")
     with pytest.raises(TaskError, match="none of the six"):
         parse_game(data, "room")
-
-
-def test_game_file_reads_and_its_faults_name_the_file(tmp_path):
-    path = tmp_path / "game.tw-pddl"
-    with pytest.raises(TaskError, match="no such game file"):
-        read_game(path)
-    path.write_text(json.dumps(mug_room()))
-    assert read_game(path).source == str(path)
-    path.write_text(path.read_text()[:500])
-    with pytest.raises(TaskError, match="not JSON"):
-        read_game(path)
 
 
 def test_packed_file_faults_name_file_and_line(tmp_path):

@@ -18,21 +18,22 @@ from shared_games import packed
 if importlib.util.find_spec("alfworld") is None:
     pytest.skip("alfworld is missing: pip install --no-deps alfworld==0.4.2", allow_module_level=True)
 
-from rlanything.domains.alfworld import floorplans
-from rlanything.domains.alfworld.floorplans import (
-    PLACEMENT_FILE,
-    SPLITS,
+from alfworld_games import floorplans
+from alfworld_games.floorplans import PLACEMENT_FILE, SPLITS, floor_plan, floor_plan_numbers, placement
+from alfworld_games.generator import GameKey, compose, generate_games, possible_goals
+from alfworld_games.scenes import PRESETS, Difficulty
+
+from rlanything.domains.alfworld.game import parse_game
+from rlanything.domains.alfworld.goals import (
+    TEMPLATES,
     AlfworldMissing,
-    floor_plan,
-    floor_plan_numbers,
+    package_file,
+    package_folder,
     package_module,
-    placement,
+    write_sentence,
 )
-from rlanything.domains.alfworld.game import PackedGame, parse_game
-from rlanything.domains.alfworld.generator import GameKey, compose, generate_games, possible_goals
+from rlanything.domains.alfworld.library import PackedGame
 from rlanything.domains.alfworld.model import GoalKind
-from rlanything.domains.alfworld.scenes import PRESETS, Difficulty
-from rlanything.domains.alfworld.sentences import TEMPLATES, write_sentence
 from rlanything.domains.alfworld.simulator import Episode
 
 ROOT = Path(__file__).parents[3]
@@ -243,10 +244,10 @@ def test_floor_plans_have_the_receptacles_of_the_layout_files() -> None:
 
 
 def test_a_missing_alfworld_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    floorplans.package_folder.cache_clear()
+    package_folder.cache_clear()
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(AlfworldMissing, match=r"pip install --no-deps alfworld==0\.4\.2"):
-        floorplans.package_file("data", "alfred.pddl")
+        package_file("data", "alfred.pddl")
 
 
 def test_an_unknown_split_or_floor_plan_is_refused() -> None:

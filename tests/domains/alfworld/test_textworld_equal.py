@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from alfworld_games.files import load_packed
 from shared_games import packed
 
 from rlanything.domains.alfworld.backend_textworld import TextWorldEnv, TextWorldEpisode, TextWorldMissing
 from rlanything.domains.alfworld.env import SimulatorEnv
-from rlanything.domains.alfworld.game import load_packed, parse_game
+from rlanything.domains.alfworld.game import parse_game
 from rlanything.domains.alfworld.planner import plan
 from rlanything.domains.alfworld.simulator import Episode
 
@@ -96,7 +97,7 @@ def real(number: int) -> list[tuple[str, dict[str, Any]]]:
 
 
 def generated(number: int) -> list[tuple[str, dict[str, Any]]]:
-    from rlanything.domains.alfworld.generator import generate_games
+    from alfworld_games.generator import generate_games  # needs alfworld
 
     return [(game.path, game.data) for game in generate_games("train", number, seed=3)]
 

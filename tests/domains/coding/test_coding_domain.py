@@ -42,7 +42,7 @@ class Script:
     def __init__(self, texts: list[str]) -> None:
         self.texts = texts
 
-    async def generate(self, prompt_ids, sampling, n=1, images=()):
+    async def generate(self, prompt_ids, sampling, n=1):
         said, self.texts = self.texts[:n], self.texts[n:]
         return [Completion([*text.encode()], [-0.5] * len(text.encode()), "stop") for text in said]
 
@@ -190,15 +190,15 @@ def test_a_problem_that_the_pool_has_is_not_proposed_again(domain):
     tasks = domain.tasks("train")
     pool = TaskPool.of(tasks, 0.2, 0.8, seed=0)
     groups = [play(domain, [RIGHT, RIGHT], [TELLS])]
-    wishes = pool.wishes(groups, 4, 2)
+    requests = pool.rewrite_requests(groups, 4, 2)
     known = json.dumps(PROPOSAL | {"question": tasks[1].payload["question"]})
     config = AdaptationConfig(num_try=3)
     told = [known, known, json.dumps(PROPOSAL)]
-    counts = asyncio.run(rewrite(wishes, groups, pool, model(told), domain, config, "0", 1))
+    counts = asyncio.run(rewrite(requests, pool, model(told), domain, config, "0", 1))
     assert counts == {"proposed": 1, "rejected_duplicate": 2}
     told = [json.dumps(PROPOSAL)] * 3
     pool.candidates.clear()
-    assert asyncio.run(rewrite(wishes, groups, pool, model(told), domain, config, "0", 2))["proposed"] == 1
+    assert asyncio.run(rewrite(requests, pool, model(told), domain, config, "0", 2))["proposed"] == 1
 
 
 def test_demonstrations_solve_the_problems(domain):

@@ -12,16 +12,21 @@ from pathlib import Path
 
 import pytest
 from builders import config_of
+from coding_problems import GENERATED, generator
+from coding_problems.domain import GeneratedProblems, vary, worked_out
+from coding_problems.operations import ANSWER, NUMBERS, OPERATIONS, WORD
 
+from rlanything.config.load import load_sft
 from rlanything.config.schema import SandboxConfig
-from rlanything.domains.coding import generator, prompts
+from rlanything.domains.coding import prompts
 from rlanything.domains.coding.domain import CodingDomain
-from rlanything.domains.coding.operations import ANSWER, NUMBERS, OPERATIONS, WORD
 from rlanything.domains.coding.problems import Check, check_row
+from rlanything.domains.registry import domain_class
 from rlanything.errors import TaskError
 from rlanything.sandbox.kernel import SUPPORTED
 from rlanything.types import Direction
 
+ROOT = Path(__file__).parents[3]
 EXAMPLES = {  # operation -> (input, k, what a chain of it and "show" or "say" prints), worked out from the words alone
     "divide": ("7 -3", "2", "3 -2"),
     "remainder": ("7 -3", "4", "3 1"),
@@ -52,10 +57,10 @@ def test_an_operation_does_what_its_words_say(name):
 
 def test_an_answer_is_worked_out_step_by_step():
     chain = [["multiply", {"k": "3"}], ["even", {}], ["sum", {}]]
-    assert generator.worked_out(chain, "2 5 4") == "6 15 12 -> 6 12"
-    assert generator.worked_out([["even", {}], ["count", {}]], "1 3") == "nothing"
-    assert generator.worked_out([["backwards", {}], ["length", {}]], "abc") == "cba"
-    assert generator.worked_out([["length", {}]], "abc") == ""
+    assert worked_out(chain, "2 5 4") == "6 15 12 -> 6 12"
+    assert worked_out([["even", {}], ["count", {}]], "1 3") == "nothing"
+    assert worked_out([["backwards", {}], ["length", {}]], "abc") == "cba"
+    assert worked_out([["length", {}]], "abc") == ""
 
 
 def test_there_are_enough_operations_and_all_of_them_occur():
@@ -87,7 +92,7 @@ def test_a_variant_is_one_operation_longer_or_shorter_and_has_tests():
     rng = random.Random(0)
     for row in generator.generate_problems(200, seed=3):
         for harder in (True, False):
-            chain = generator.vary(row["chain"], harder, rng)
+            chain = vary(row["chain"], harder, rng)
             assert len(chain) == max(1, len(row["chain"]) + (1 if harder else -1)) and chain != row["chain"]
             assert OPERATIONS[chain[-1][0]].gives == ANSWER
             assert {OPERATIONS[name].takes for name, _ in chain} in ({NUMBERS}, {WORD})
@@ -96,7 +101,7 @@ def test_a_variant_is_one_operation_longer_or_shorter_and_has_tests():
 @pytest.fixture
 def domain(tmp_path):
     (tmp_path / "train.json").write_text(json.dumps(generator.generate_problems(60, seed=4)))
-    domain = CodingDomain(config_of("coding", tmp_path, sandbox=SandboxConfig(num_runner=4)))
+    domain = GeneratedProblems(config_of("coding", tmp_path, sandbox=SandboxConfig(num_runner=4)))
     yield domain
     domain.close()
 
@@ -133,7 +138,7 @@ def test_demonstrations_show_the_rewriter_the_same_critic_as_the_loop(domain):
     def shape(line):
         return re.sub(r"(#, )*#", "#", re.sub(r"\d+( \(doubtful\))?", "#", line))
 
-    domain.demonstrating.num_test = 2
+    domain.options.num_test = 2
     asked = [c.messages[0]["content"] for c in islice(domain.demonstrations("rewriter", "train", 0), 60)]
     critic = prompts.critic(8, [0, 7], [(3, False), (8, True)], {"wrong_answer": 9}).splitlines()
     assert {shape(line) for line in critic} <= {shape(line) for text in asked for line in text.splitlines()}
@@ -149,11 +154,27 @@ def test_without_solutions_there_are_no_demonstrations(domain, tmp_path):
     for role, needed in (("policy", "solution"), ("rewriter", "chain")):
         with pytest.raises(TaskError, match=f"no problem has a {needed}"):
             domain.demonstrations(role, "bare", 0)
+    with pytest.raises(TaskError, match=f"no demonstrations for the rewriter.*dataset.domain={GENERATED}"):
+        CodingDomain(domain.config).demonstrations("rewriter", "train", 0)
+
+
+@pytest.mark.parametrize("role", ["reward", "rewriter"])
+def test_the_quickstart_s_warm_start_knows_how_its_problems_were_made(role):
+    config = load_sft([f"config={ROOT}/configs/quickstart/coding/{role}.yaml"])
+    assert config.dataset.domain == GENERATED and domain_class(GENERATED).__name__ == "GeneratedProblems"
 
 
 def test_the_script_writes_three_splits_that_share_no_problem(tmp_path):
-    script = Path(__file__).parents[3] / "scripts/generate_problems.py"
-    line = [sys.executable, str(script), "--out", str(tmp_path), "--train", "50", "--eval", "20"]
+    line = [
+        sys.executable,
+        f"{ROOT}/scripts/generate_problems.py",
+        "--out",
+        str(tmp_path),
+        "--train",
+        "50",
+        "--eval",
+        "20",
+    ]
     subprocess.run(line, check=True, capture_output=True, timeout=120)
     solutions = {
         split.stem: {row["solution"] for row in json.loads(split.read_text())} for split in tmp_path.glob("*.json")

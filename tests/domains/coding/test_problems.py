@@ -5,8 +5,8 @@ import json
 import pytest
 from coding_world import rows
 
-from rlanything.domains.coding.compare import same_output
 from rlanything.domains.coding.problems import BadProblem, check_row, read_problems
+from rlanything.domains.coding.trials import same_output
 from rlanything.errors import TaskError
 
 GOOD = {"question": "Print 1.", "test_method": "stdio", "test_time_limit": 1, "test_input": ["", "x"]}
@@ -39,7 +39,8 @@ def test_a_row_becomes_a_payload_without_its_repeated_tests():
         ({"test_input": ["x", "x"], "test_output": ["1", "2"]}, "occurs twice"),
         ({"example_input": [1], "example_output": [2]}, "example_input"),
         ({"example_input": "1 2", "example_output": "3"}, "example_input"),
-        ({"example_input": ["1"]}, "found 1 and 0 texts"),
+        ({"example_input": ["1"]}, "example_output"),
+        ({"example_input": ["1", "2"], "example_output": ["3"]}, "found 2 and 1 texts"),
         ({"question": "Print \ud83d."}, "surrogate"),
         ({"test_output": ["1", "\ud83d"]}, "surrogate"),
         ({"test_input": ["x", "y" * (33 << 20)]}, "a test of 34603008 characters"),

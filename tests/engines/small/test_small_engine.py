@@ -3,105 +3,47 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+import engine_helpers
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
+from engine_helpers import VOCAB, generate, load_model, perturb, prompts, save_model
 
-from rlanything.config.schema import EngineConfig
-from rlanything.engines.base import Completion, EngineError, PromptTooLong, SamplingParams
+from rlanything.config.schema import EngineConfig, ModelConfig
+from rlanything.engines.base import Completion, EngineDead, EngineError, PromptTooLong, SamplingParams
 from rlanything.engines.small.engine import TransformersEngine
 from rlanything.weights.checksum import checksum
 
-VOCAB = 128
 TOLERANCE = 2e-5
-SIZES = dict(
-    vocab_size=VOCAB,
-    hidden_size=64,
-    intermediate_size=128,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    max_position_embeddings=512,
-    initializer_range=0.3,
-    eos_token_id=1,
-    pad_token_id=0,
-)
-MAKE: dict[str, Callable[[], PreTrainedModel]] = {
-    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES, head_dim=32, tie_word_embeddings=True)),
-    "llama": lambda: LlamaForCausalLM(LlamaConfig(**SIZES, tie_word_embeddings=False)),
-}
+assert_logprobs = partial(engine_helpers.assert_logprobs, tolerance=TOLERANCE)
 
 
-@pytest.fixture(scope="module", params=list(MAKE))
+@pytest.fixture(scope="module", params=["qwen3", "llama"])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp(request.param)
-    torch.manual_seed(0)
-    MAKE[request.param]().save_pretrained(path)
-    return path
+    return save_model(request.param, tmp_path_factory.mktemp(request.param))
 
 
 @pytest.fixture(scope="module")
 def qwen(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("qwen3")
-    torch.manual_seed(0)
-    MAKE["qwen3"]().save_pretrained(path)
-    return path
+    return save_model("qwen3", tmp_path_factory.mktemp("qwen3"))
 
 
 def start(folder: Path, **changes: object) -> TransformersEngine:
     values: dict = {"dtype": "float32", "max_model_len": 256, "max_num_seqs": 32, "kv_cache_gb": 0.01} | changes
-    return TransformersEngine(folder, EngineConfig(kind="transformers", **values), folder / "engine.log")
-
-
-def prompts(*lengths: int, seed: int = 0) -> list[list[int]]:
-    generator = torch.Generator().manual_seed(seed)
-    return [torch.randint(2, VOCAB, (length,), generator=generator).tolist() for length in lengths]
-
-
-def generate(
-    engine: TransformersEngine, batch: list[list[int]], n: int = 1, **sampling: object
-) -> list[list[Completion]]:
-    async def all_at_once() -> list[list[Completion]]:
-        values: dict = {"temperature": 0.8, "max_tokens": 12} | sampling
-        calls = [engine.generate(p, SamplingParams(**{"seed": i} | values), n=n) for i, p in enumerate(batch)]
-        return list(await asyncio.gather(*calls))
-
-    return asyncio.run(all_at_once())
-
-
-def reference(model: PreTrainedModel, prompt: list[int], response: list[int], temperature: float) -> list[float]:
-    with torch.no_grad():
-        logits = model(torch.tensor([prompt + response])).logits[0] / temperature
-    rows = logits.log_softmax(-1)[len(prompt) - 1 : -1]
-    return rows[torch.arange(len(response)), response].tolist()
-
-
-def assert_logprobs(
-    model: PreTrainedModel, batch: list[list[int]], outputs: list[list[Completion]], temperature: float = 0.8
-) -> None:
-    for prompt, completions in zip(batch, outputs, strict=True):
-        for completion in completions:
-            expected = reference(model, prompt, completion.token_ids, temperature)
-            assert completion.logprobs == pytest.approx(expected, abs=TOLERANCE)
-
-
-def reload(folder: Path) -> PreTrainedModel:
-    from transformers import AutoModelForCausalLM
-
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    config = EngineConfig(kind="transformers", **values)
+    return TransformersEngine(ModelConfig(path=str(folder)), config, 0, folder / "engine.log")
 
 
 def test_logprobs_equal_a_full_forward_pass(folder: Path) -> None:
     batch = prompts(1, 2, 15, 16, 17, 33, 64, 130)
     outputs = generate(start(folder), batch, n=3)
-    assert_logprobs(reload(folder), batch, outputs)
+    assert_logprobs(load_model(folder), batch, outputs)
 
 
 def test_multi_turn_prefix_reuse_changes_no_logprob_and_is_counted(folder: Path) -> None:
-    engine, model = start(folder), reload(folder)
+    engine, model = start(folder), load_model(folder)
     batch = prompts(40, 45, 70)
     for turn in range(4):
         outputs = generate(engine, batch)
@@ -118,7 +60,7 @@ def test_multi_turn_prefix_reuse_changes_no_logprob_and_is_counted(folder: Path)
 
 
 def test_judge_prompts_with_another_suffix_reuse_the_history_to_the_token(qwen: Path) -> None:
-    engine, model = start(qwen), reload(qwen)
+    engine, model = start(qwen), load_model(qwen)
     [history, question, observation] = prompts(53, 9, 12)
     first = [history + question]
     generate(engine, first, n=3)
@@ -134,7 +76,7 @@ def test_equal_prompts_at_once_are_prefilled_once(qwen: Path) -> None:
     batch = prompts(50) * 8
     outputs = generate(engine, batch)
     assert engine.stats().cached_prompt_tokens == 7 * 49
-    assert_logprobs(reload(qwen), batch, outputs)
+    assert_logprobs(load_model(qwen), batch, outputs)
 
 
 def test_samples_differ_and_repeat_with_the_seed(qwen: Path) -> None:
@@ -167,13 +109,13 @@ def test_sampling_follows_the_distribution(qwen: Path) -> None:
     [prompt] = prompts(10)
     [samples] = generate(engine, [prompt], n=512, max_tokens=1, temperature=1.0)
     with torch.no_grad():
-        expected = reload(qwen)(torch.tensor([prompt])).logits[0, -1].softmax(-1)
+        expected = load_model(qwen)(torch.tensor([prompt])).logits[0, -1].softmax(-1)
     counts = torch.bincount(torch.tensor([c.token_ids[0] for c in samples]), minlength=VOCAB)
     assert (counts / 512 - expected).abs().max() < 0.09  # four standard errors of a share
 
 
 def test_greedy_takes_the_likeliest_token_and_top_k_and_top_p_restrict(qwen: Path) -> None:
-    engine, model = start(qwen), reload(qwen)
+    engine, model = start(qwen), load_model(qwen)
     batch = prompts(30)
     greedy = generate(engine, batch, temperature=0.0)
     assert_logprobs(model, batch, greedy, temperature=1.0)
@@ -212,12 +154,10 @@ def test_with_its_caches_cleared_an_engine_repeats_what_it_did_when_it_was_new(q
 
 
 def test_load_weights_takes_effect_and_drops_the_cache(folder: Path) -> None:
-    engine, model = start(folder), reload(folder)
+    engine, model = start(folder), load_model(folder)
     batch = prompts(40, 41)
     generate(engine, batch)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.05 * torch.randn_like(parameter))
+    perturb(model)
     assert engine.checksum() != checksum(model.state_dict().items(), torch.float32)
     engine.load_weights(3, model.state_dict().items())
     before = engine.stats().cached_prompt_tokens
@@ -230,7 +170,7 @@ def test_load_weights_takes_effect_and_drops_the_cache(folder: Path) -> None:
 
 
 def test_checksum_casts_to_the_engine_dtype_and_sees_every_name_shape_and_value(folder: Path) -> None:
-    engine, model = start(folder, dtype="bfloat16"), reload(folder)
+    engine, model = start(folder, dtype="bfloat16"), load_model(folder)
     assert engine.checksum() == checksum(model.named_parameters(), torch.bfloat16)
     tensors = {"a": torch.arange(6.0), "b": torch.ones(2)}
     same = checksum(reversed(tensors.items()), torch.float32)
@@ -239,14 +179,16 @@ def test_checksum_casts_to_the_engine_dtype_and_sees_every_name_shape_and_value(
         assert checksum((tensors | changed).items(), torch.float32) != same
 
 
-def test_load_weights_names_what_is_missing_or_misshapen(qwen: Path) -> None:
+def test_load_weights_names_what_is_missing_or_misshapen_and_the_engine_is_dead(qwen: Path) -> None:
     engine = start(qwen)
-    weights = dict(reload(qwen).named_parameters())
+    weights = dict(load_model(qwen).named_parameters())
     norm = weights.pop("model.norm.weight")
     with pytest.raises(EngineError, match=r"missing.*model\.norm\.weight"):
         engine.load_weights(1, weights.items())
-    with pytest.raises(EngineError, match=r"model\.norm\.weight"):
-        engine.load_weights(1, [("model.norm.weight", norm[:-1])])
+    with pytest.raises(EngineDead, match="is dead"):
+        generate(engine, prompts(5))
+    with pytest.raises(EngineError, match=r"'model\.norm\.weight' of shape .63,., expected shape .64,."):
+        start(qwen).load_weights(1, [("model.norm.weight", norm[:-1])])
 
 
 def test_a_prompt_without_room_is_too_long_and_a_response_is_cut_to_the_context(qwen: Path) -> None:
@@ -268,7 +210,7 @@ def test_stop_tokens_end_a_response_and_are_part_of_it(qwen: Path) -> None:
 
 
 def test_more_episodes_than_the_cache_holds_are_queued_evicted_and_still_right(qwen: Path) -> None:
-    engine, model = start(qwen, kv_cache_gb=0.0006, max_num_seqs=8), reload(qwen)  # about 39 blocks of 16 tokens
+    engine, model = start(qwen, kv_cache_gb=0.0006, max_num_seqs=8), load_model(qwen)  # about 39 blocks of 16 tokens
     batch = prompts(*range(30, 90, 4))
     for turn in range(3):
         outputs = generate(engine, batch, n=2)
@@ -288,7 +230,7 @@ def test_a_request_that_can_never_fit_is_refused_with_the_key_to_raise(qwen: Pat
 
 
 def test_a_cancelled_caller_leaves_the_others_and_the_next_weights_alone(qwen: Path) -> None:
-    engine, model = start(qwen), reload(qwen)
+    engine, model = start(qwen), load_model(qwen)
     [kept, dropped] = prompts(30, 31)
 
     async def scenario() -> Completion:

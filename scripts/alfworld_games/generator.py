@@ -11,21 +11,14 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from rlanything.domains.alfworld.floorplans import (
-    FloorPlan,
-    floor_plan,
-    floor_plan_numbers,
-    package_module,
-    placement,
-    template,
-)
-from rlanything.domains.alfworld.game import PackedGame, parse_game
-from rlanything.domains.alfworld.goals import goal_pddl, pddl_params, task_folder
+from alfworld_games.floorplans import FloorPlan, floor_plan, floor_plan_numbers, placement
+from alfworld_games.scenes import Difficulty, Scene, fixed_things, furnish, movable_types, target_places
+from rlanything.domains.alfworld.game import parse_game
+from rlanything.domains.alfworld.goals import goal_pddl, package_file, package_module, pddl_params, write_sentence
+from rlanything.domains.alfworld.library import PackedGame
 from rlanything.domains.alfworld.model import Goal, GoalKind
 from rlanything.domains.alfworld.planner import plan
 from rlanything.domains.alfworld.rules import TREATMENTS
-from rlanything.domains.alfworld.scenes import Difficulty, Scene, fixed_things, furnish, movable_types, target_places
-from rlanything.domains.alfworld.sentences import write_sentence
 from rlanything.domains.alfworld.simulator import Episode
 from rlanything.errors import ClearError
 
@@ -38,6 +31,21 @@ GameKey = tuple[int, Goal, frozenset[tuple[str, ...]]]
 
 class GenerationError(ClearError, RuntimeError):
     """No further game of a kind can be made. The message says which kind and what to change."""
+
+
+@cache
+def template() -> dict[str, str]:
+    """Return `pddl_domain` and `grammar` of every game. The grammar has `{task}` in place of the task sentence."""
+    grammar = package_file("data", "alfred.twl2").read_text(encoding="utf-8")
+    return {
+        "pddl_domain": package_file("data", "alfred.pddl").read_text(encoding="utf-8"),
+        "grammar": grammar.replace("UNKNOWN GOAL.", "{task}"),
+    }
+
+
+def task_folder(goal: Goal, number: int) -> str:
+    """Name the folder that holds the trials of a goal in floor plan `number`, as in json_2.1.1."""
+    return f"{goal.kind}-{goal.object_type}-None-{goal.receptacle_type or goal.lamp_type}-{number}"
 
 
 @cache

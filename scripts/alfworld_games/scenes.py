@@ -10,16 +10,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from functools import cache
 
-from rlanything.domains.alfworld.floorplans import (
-    GRID,
-    FloorPlan,
-    Furniture,
-    floor_plan,
-    location_id,
-    object_id,
-    package_module,
-    placement,
-)
+from alfworld_games.floorplans import GRID, FloorPlan, Furniture, floor_plan, location_id, object_id, placement
+from rlanything.domains.alfworld.goals import package_module
 from rlanything.domains.alfworld.model import Goal, GoalKind
 
 MIN_SPREAD = 0.05  # [m]; ids state positions, so even two objects on one hook need different ones

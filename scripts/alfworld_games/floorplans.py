@@ -9,28 +9,22 @@ number that is usual for the room, beside walkable points. The wheel's files are
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import random
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from rlanything.errors import ClearError
+from rlanything.domains.alfworld.goals import package_file, package_module
 
 PLACEMENT_FILE = Path(__file__).with_name("placement.json")
 SPLITS = ("train", "eval_in_distribution", "eval_out_of_distribution")
 CAMERA_HEIGHT = 1.65  # [m]; chosen so that 95 % of the poses equal those of real games
 GRID = 0.25  # spacing of ALFRED's navigation grid [m]
-
-
-class AlfworldMissing(ClearError, RuntimeError):
-    """The alfworld package, or a file of it, is missing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,46 +70,6 @@ def object_id(kind: str, position: tuple[float, float, float]) -> str:
 def location_id(x: int, z: int, turns: int, horizon: int) -> str:
     """Return the PDDL name of a pose of the agent: grid point, quarter turns, camera angle [degrees]."""
     return mangle(f"loc|{x}|{z}|{turns}|{horizon}")
-
-
-@cache
-def package_folder() -> Path:
-    """Find the folder of the installed alfworld package without importing it. Raises AlfworldMissing."""
-    spec = importlib.util.find_spec("alfworld")
-    if spec is None or not spec.submodule_search_locations:
-        raise AlfworldMissing(
-            "the Python package alfworld is not installed, whose floor plans are needed to generate games; "
-            "run `pip install --no-deps alfworld==0.4.2`"
-        )
-    return Path(next(iter(spec.submodule_search_locations)))
-
-
-def package_file(*parts: str) -> Path:
-    """Find a file of the alfworld package. Raises AlfworldMissing, which names the file."""
-    path = package_folder().joinpath(*parts)
-    if not path.is_file():
-        raise AlfworldMissing(f"{path}: no such file, expected one of alfworld==0.4.2; reinstall that version")
-    return path
-
-
-@cache
-def package_module(name: str) -> ModuleType:
-    """Load the module `constants` or `goal_library` of alfworld.gen alone."""
-    spec = importlib.util.spec_from_file_location(f"_alfworld_{name}", package_file("gen", f"{name}.py"))
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@cache
-def template() -> dict[str, str]:
-    """Return `pddl_domain` and `grammar` of every game. The grammar has `{task}` in place of the task sentence."""
-    grammar = package_file("data", "alfred.twl2").read_text(encoding="utf-8")
-    return {
-        "pddl_domain": package_file("data", "alfred.pddl").read_text(encoding="utf-8"),
-        "grammar": grammar.replace("UNKNOWN GOAL.", "{task}"),
-    }
 
 
 @cache

@@ -1,7 +1,6 @@
-"""Generates problems: chains of operations, each with a statement in words, a solution and tests.
+"""Generates problems: chains of operations, each with a statement in words, a solution, and tests that it passes.
 
-The outputs of the tests are what the solution prints. A row keeps its chain, and demonstrations for the rewriter vary
-it by one operation.
+A row keeps its chain, which demonstrations vary.
 """
 
 from __future__ import annotations
@@ -12,9 +11,10 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from rlanything.domains.coding.operations import ANSWER, LETTERS, NUMBERS, OPENINGS, OPERATIONS, READ, WORD, Operation
 from rlanything.domains.coding.problems import Check
 from rlanything.errors import TaskError
+
+from .operations import ANSWER, LETTERS, NUMBERS, OPENINGS, OPERATIONS, READ, WORD, Operation
 
 Chain = list[list[Any]]
 """[name of an operation, {parameter: value}] for each operation, the answer last."""
@@ -22,8 +22,13 @@ Chain = list[list[Any]]
 TIME_LIMIT_S = 1.0
 NUM_TEST = 6
 LONGEST = 2  # most operations of a problem, counting its answer
-MAX_FRUITLESS = 5000  # draws in a row without a new problem, after which there are taken to be no more
-MAX_TRY = 200  # inputs drawn for a problem's tests; a chain that fails on most inputs is dropped
+MAX_FRUITLESS = 5000  # draws in a row without a new problem, after which none is expected
+MAX_TRY = 200  # inputs drawn for a problem's tests, before its chain is dropped
+
+
+def operation_of(link: Sequence[Any]) -> Operation:
+    """Return the operation of one link of a chain."""
+    return OPERATIONS[link[0]]
 
 
 def draw_chain(rng: random.Random, length: int) -> Chain:
@@ -37,14 +42,14 @@ def draw_chain(rng: random.Random, length: int) -> Chain:
 
 def statement(chain: Chain, rng: random.Random) -> str:
     """Word the chain as a problem's statement."""
-    parts = [rng.choice(_operation(link).phrases).format(**link[1]) for link in chain]
-    opening = rng.choice(OPENINGS[_operation(chain[0]).takes])
+    parts = [rng.choice(operation_of(link).phrases).format(**link[1]) for link in chain]
+    opening = rng.choice(OPENINGS[operation_of(chain[0]).takes])
     return f"{opening}: {', '.join(parts[:-1])}{', then ' if len(parts) > 1 else ''}{parts[-1]}."
 
 
 def solution(chain: Chain) -> str:
     """Write the program that carries out the chain."""
-    lines = [READ[_operation(chain[0]).takes], *(_operation(link).code.format(**link[1]) for link in chain)]
+    lines = [READ[operation_of(chain[0]).takes], *(operation_of(link).code.format(**link[1]) for link in chain)]
     return "\n".join(lines)
 
 
@@ -68,22 +73,12 @@ def answer(program: str, line: str) -> str | None:
     return printed.getvalue().rstrip("\n")
 
 
-def worked_out(chain: Chain, line: str) -> str:
-    """Write out the value after each operation but the last: the steps of a model that cannot run programs."""
-    program, steps = READ[_operation(chain[0]).takes], []
-    for link in chain[:-1]:
-        program += f"\n{_operation(link).code.format(**link[1])}"
-        shown = "print(*x)" if _operation(link).takes == NUMBERS else "print(x)"
-        steps.append(answer(f"{program}\n{shown}", line) or "nothing")
-    return " -> ".join(steps)
-
-
 def draw_tests(chain: Chain, rng: random.Random, num: int, small: bool = False) -> list[Check] | None:
     """Draw `num` tests with different inputs, and outputs that are not all equal.
 
     Returns None if too few inputs have an answer.
     """
-    program, kind = solution(chain), _operation(chain[0]).takes
+    program, kind = solution(chain), operation_of(chain[0]).takes
     outputs: dict[str, str] = {}
     for _ in range(MAX_TRY):
         line = draw_input(kind, rng, small)
@@ -135,26 +130,3 @@ def generate_problems(
             rows.append(row)
             fruitless = 0
     return rows
-
-
-def vary(chain: Chain, harder: bool, rng: random.Random) -> Chain:
-    """Make a chain harder by one more operation, or easier by one less.
-
-    A chain that is only an answer becomes another answer.
-    """
-    last = _operation(chain[-1])
-    if harder:
-        between = [o for o in OPERATIONS.values() if o.takes == last.takes == o.gives]
-        added = rng.choice([o for o in between if o.name not in {link[0] for link in chain}])
-        place = rng.randrange(len(chain))
-        return [*chain[:place], [added.name, added.draw(rng)], *chain[place:]]
-    if len(chain) > 1:
-        removed = rng.randrange(len(chain) - 1)
-        return [*chain[:removed], *chain[removed + 1 :]]
-    answers = [o for o in OPERATIONS.values() if o.takes == last.takes and o.gives == ANSWER and o.name != last.name]
-    chosen = rng.choice(answers)
-    return [[chosen.name, chosen.draw(rng)]]
-
-
-def _operation(link: Sequence[Any]) -> Operation:
-    return OPERATIONS[link[0]]

@@ -1,8 +1,8 @@
-"""A backend of vLLM's weight-transfer API that brings new weights to vLLM's workers.
+"""What runs in vLLM's own processes: executors that end with our process, and the workers' side of new weights.
 
-vLLM's own backends carry weights over NCCL or CUDA IPC alone, and wait without a limit. This backend takes them
-directly from learner ranks (`weights/transfer`: NCCL or CUDA IPC between accelerators, gloo or shared memory between
-CPUs), from shared memory of this machine, or as tensors of this process.
+vLLM's own backends of its weight-transfer API carry weights only over NCCL or CUDA IPC, and wait without a limit. The
+backend here takes them directly from learner ranks (`weights/transfer`: NCCL or CUDA IPC between accelerators, gloo or
+shared memory between CPUs), from shared memory of this machine, or as tensors of this process.
 Source: docs.vllm.ai, "Weight transfer" and "Layerwise reload".
 """
 
@@ -24,6 +24,8 @@ from vllm.distributed.weight_transfer.base import (
 )
 from vllm.model_executor.model_loader import get_model_loader
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
+from vllm.v1.executor.multiproc_executor import MultiprocExecutor
+from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
 from rlanything.engines.base import peak_memory_gb
 from rlanything.processes.orphans import end_with_multiprocessing_parent
@@ -32,42 +34,57 @@ from rlanything.weights.lora import LORA_A, LORA_B, merged
 from rlanything.weights.transfer import Expected, Meeting, Receiver
 from rlanything.weights.transfer.broadcast import BroadcastMeeting
 from rlanything.weights.transfer.ipc import IpcMeeting
-from rlanything.weights.transfer.pieces import packed, unpacked
+from rlanything.weights.transfer.pieces import unpacked
 
 BACKEND = "rlanything"
 MEETINGS = {meeting.__name__: meeting for meeting in (BroadcastMeeting, IpcMeeting)}
 
 
+class OneWorker(UniProcExecutor):
+    """AsyncLLM's executor if the worker is in the process that AsyncLLM starts."""
+
+    def _init_executor(self) -> None:
+        end_with_multiprocessing_parent()
+        super()._init_executor()
+
+
+class SeveralWorkers(MultiprocExecutor):
+    """AsyncLLM's executor if each worker has a process of its own."""
+
+    def _init_executor(self) -> None:
+        end_with_multiprocessing_parent()
+        super()._init_executor()
+
+
 @dataclass
 class Rendezvous(WeightTransferInitInfo):
-    """Tells an engine's workers where they meet the learner, and the number of the first worker.
-
-    It holds `transfer.IncomingWeights` as plain values, which vLLM can send to any process.
-    """
+    """Where an engine's workers meet the learner: a `Meeting` as plain values, which vLLM can send to any process."""
 
     kind: str
+    """Name of the meeting's class."""
     meeting: dict[str, Any]
+    """Its fields."""
     first_worker: int
+    """Number of the engine's first worker."""
 
 
 @dataclass
 class Update(WeightTransferUpdateInfo):
-    """Some or all of the weights.
-
-    A worker of this process gets the tensors themselves in `weights`. Others get the names and shapes in `expected`,
-    and read the tensors from shared memory at `path`, or receive them from the learner if `path` is empty.
-    """
+    """Some or all of the weights."""
 
     weights: Iterable[tuple[str, Tensor]] | None = None
+    """The tensors themselves, for a worker of this process."""
     expected: Expected = ()
+    """Names and shapes, for the workers of other processes."""
     path: str = ""
+    """The shared memory that holds these tensors; empty if the learner sends them."""
 
 
 class WeightReceiver(WeightTransferEngine[Rendezvous, Update]):
     """Receives weights for one worker.
 
-    vLLM fuses and prepacks weights after loading, so that they cannot be compared afterwards. The digest is therefore
-    taken over the received tensors, cast to the engine's dtype, at the moment they are loaded.
+    vLLM fuses and prepacks weights after loading, so they cannot be compared afterwards. The digest is therefore taken
+    over the received tensors, cast to the engine's dtype, as they are loaded.
     """
 
     init_info_cls = Rendezvous
@@ -87,7 +104,6 @@ class WeightReceiver(WeightTransferEngine[Rendezvous, Update]):
         self._receiver = meeting.receiver(init_info.first_worker + self.parallel_config.rank)
 
     def start_weight_update(self) -> None:
-        """See `WeightTransferEngine`."""
         self._digest, self._adapters = Digest(self._dtype()), dict[str, Tensor]()
         initialize_layerwise_reload(self.model)
 
@@ -102,7 +118,7 @@ class WeightReceiver(WeightTransferEngine[Rendezvous, Update]):
             self._load(merged(base, self._adapters.items()))
         finalize_layerwise_reload(self.model, self.model_config)
         if self.model_config.hf_text_config.tie_word_embeddings:
-            # The head has no weights of its own to load, so vLLM 0.32 leaves its prepacked copy (CPU) stale.
+            # The head has no weights of its own to load, so vLLM 0.32 keeps the old prepacked copy of it on a CPU.
             head: Any = self.model.lm_head
             head.quant_method.process_weights_after_loading(head)
         self._checksum = self._digest.hexdigest()
@@ -121,7 +137,7 @@ class WeightReceiver(WeightTransferEngine[Rendezvous, Update]):
             return update.weights
         if update.path:
             return unpacked(update.path, update.expected, self.device)
-        assert self._receiver is not None, "nobody to meet was named"
+        assert self._receiver is not None, "no meeting was named"
         return self._receiver.receive(update.expected, self.device)
 
     def _digested(self, tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
@@ -137,9 +153,8 @@ class WeightReceiver(WeightTransferEngine[Rendezvous, Update]):
         model.load_weights(weights)
 
     def _dtype(self) -> torch.dtype:
-        dtype = self.model_config.dtype
-        assert isinstance(dtype, torch.dtype)
-        return dtype
+        assert isinstance(self.model_config.dtype, torch.dtype)
+        return self.model_config.dtype
 
     def _files(self) -> Iterable[tuple[str, Tensor]]:
         """(Hugging Face name, tensor) of every weight in the model's files."""
@@ -158,11 +173,9 @@ class WorkerExtension:
     weight_transfer_engine: WeightReceiver
 
     def rlanything_checksum(self) -> str:
-        """See `WeightReceiver.checksum`."""
         return self.weight_transfer_engine.checksum()
 
     def rlanything_memory_gb(self) -> float:
-        """See `peak_memory_gb`."""
         return peak_memory_gb()
 
 
@@ -170,9 +183,3 @@ def rendezvous(meeting: Meeting, first_worker: int) -> dict[str, Any]:
     """vLLM's `init_info` for a meeting with the learner."""
     assert isinstance(meeting, BroadcastMeeting | IpcMeeting)
     return asdict(Rendezvous(type(meeting).__name__, asdict(meeting), first_worker))
-
-
-def updates(weights: Iterable[tuple[str, Tensor]]) -> Iterator[dict[str, Any]]:
-    """vLLM's `update_info` dicts for weights of this process, which workers read from shared memory."""
-    for piece in packed(weights):
-        yield {"expected": piece.expected, "path": piece.handle()}
