@@ -1,8 +1,9 @@
 """Reads fenced blocks out of a model's answer by the rules of CommonMark, as markdown-it-py implements them. Pure.
 
-Models write a little more freely than CommonMark allows. If a block of Python does not compile, it is read again with
-one of these changes, and the first reading that compiles is taken: a fence at the end of a line of code closes the
-block, or a line that looks like the closing fence belongs to a string.
+Models write a little more freely than CommonMark allows. A fence may open a block of a known language after text in the
+line, and text may follow a closing fence. If a block of Python does not compile, it is read again with one of these
+changes, and the first reading that compiles is taken: a fence at the end of a line of code closes the block, or a line
+that looks like the closing fence belongs to a string.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ PYTHON = frozenset({"python", "py", "pypy", "ipython", "pycon"})
 MAX_CHANGE = 20  # changes that are tried in one answer
 STRING_FENCE = "\ue000"  # begins a line that looks like a fence and is none; a private character of Unicode
 
-_OPENS_PYTHON = re.compile(r"(?<!`)```+(?:python|py)[\w.:-]*[ \t]*$", re.IGNORECASE)
+_OPENS = re.compile(r"[\s>]*(?:[-*+]\s+|\d{1,9}[.)]\s+)*(`{3,}|~{3,})")
+_OPENS_LATE = re.compile(r"(?<!`)```+(?:python|py|input|output)[\w.:-]*[ \t]*$", re.IGNORECASE)
+_CLOSES = re.compile(r"[\s>]*(`{3,}|~{3,})(?:[ \t]+(?=[^\s`~])|$)")
 _MARKERS = re.compile(r"(?:[\s>*+-]|\d{1,9}[.)])*")  # of lists and quotations
 _LANGUAGE = re.compile(r"[a-z+#]+")
 _PROMPT = re.compile(r"(?:>>>|\.\.\.)(?: |$)")
@@ -47,7 +50,7 @@ class Block:
 
 def fenced_blocks(text: str) -> list[Block]:
     """All fenced blocks of an answer, in order. A console session ("pycon") becomes the program that was typed."""
-    lines = [part for line in text.replace("\r\n", "\n").split("\n") for part in _split(line)]
+    lines = _lines(text.replace("\r\n", "\n"))
     blocks: list[Block] = []
     lead, budget = "", MAX_CHANGE
     tokens = _tokens(lines, 0)
@@ -79,12 +82,29 @@ def compiles(program: str) -> bool:
     return True
 
 
-def _split(line: str) -> list[str]:
-    """Split a line before a fence that opens a block of Python after other text."""
-    found = _OPENS_PYTHON.search(line)
-    if found is None or _MARKERS.fullmatch(line, 0, found.start()):
-        return [line]
-    return [line[: found.start()], line[found.start() :]]
+def _lines(text: str) -> list[str]:
+    """The lines of a text, split before a fence that opens after text, and after one that closes before text."""
+    lines: list[str] = []
+    fence = ""  # of the block that is open
+    for line in text.split("\n"):
+        if fence:
+            closes = _CLOSES.match(line)
+            if closes is None or not closes[1].startswith(fence):
+                lines.append(line)
+                continue
+            fence = ""
+            lines.append(line[: closes.end(1)])
+            line = line[closes.end() :]
+            if not line:
+                continue
+        late = _OPENS_LATE.search(line)
+        if late and not _MARKERS.fullmatch(line, 0, late.start()):
+            lines.append(line[: late.start()])
+            line = line[late.start() :]
+        if opens := _OPENS.match(line):
+            fence = opens[1]
+        lines.append(line)
+    return lines
 
 
 def _tokens(lines: list[str], start: int) -> deque[tuple[int, Token]]:

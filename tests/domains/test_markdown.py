@@ -35,12 +35,13 @@ def indented(prefix: str) -> str:
         f"~~~python\n{BODY}~~~",
         f"{F}`python\n{BODY}{F}`",
         f"{F}python\r\n" + BODY.replace("\n", "\r\n") + f"{F}\r\n",
+        f"{F}text\n1\n{F} or rather: {F}python\n{BODY}{F}",
         f"<think>\nHm.\n</think>\n{F}python\n{BODY}{F}",
         f"<details>\n{F}python\n{BODY}{F}\n</details>",
     ],
 )
 def test_a_block_is_read_wherever_it_stands(text: str) -> None:
-    block = fenced_blocks(text)[0]
+    block = next(block for block in fenced_blocks(text) if block.language != "text")
     assert (block.language.rstrip("3"), block.text.rstrip("\n")) == ("python", BODY.rstrip("\n"))
 
 

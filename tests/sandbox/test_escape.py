@@ -24,6 +24,7 @@ from sandbox_world import (
 
 from rlanything.sandbox.kernel import SUPPORTED
 from rlanything.sandbox.pool import Sandbox
+from rlanything.sandbox.program import ENVIRONMENT
 from rlanything.sandbox.protocol import Execution
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason="the sandbox needs Linux")
@@ -49,7 +50,7 @@ ATTACKS = {
         OK,
         "[]\n",
     ),
-    "environment": Attack("import os\nprint(dict(os.environ))", OK, "{}\n"),
+    "environment": Attack(f"import os\nprint(dict(os.environ) == {ENVIRONMENT})", OK, "True\n"),
     "what_the_program_before_left": Attack(
         "import os\nprint(os.listdir('/tmp'))\nopen('/tmp/left', 'w').write('x')", OK, "[]\n"
     ),

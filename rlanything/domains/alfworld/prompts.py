@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlanything.domains.alfworld.model import Game
-from rlanything.domains.answers import boxed
+from rlanything.domains.answers import boxed, canonical, choose
 from rlanything.domains.base import Observation, ParsedAction, Step
 from rlanything.domains.parts import conversation
 from rlanything.types import Direction, Message, Trajectory, user
@@ -71,15 +71,15 @@ class Prompts:
         return f"{text}\nHere: {'; '.join(here)}." if here else text
 
     def parse_action(self, text: str, observation: Observation) -> ParsedAction:
-        """The last boxed command. If all commands are listed, a boxed number names one."""
+        """The last boxed command, as the room writes it. If all commands are listed, a boxed number names one."""
         found = boxed(text)
         if not found:
             return ParsedAction(None, "no \\boxed{command}")
-        action, actions = found[-1], observation.actions
-        if self.show_actions == "all" and action.isdecimal():
-            if not 1 <= int(action) <= len(actions):
-                return ParsedAction(None, f"\\boxed{{{action}}}, but the commands are numbered 1 to {len(actions)}")
-            return ParsedAction(actions[int(action) - 1])
+        numbered = self.show_actions == "all"
+        action = choose(found[-1], observation.actions, numbered) or canonical(found[-1])
+        if numbered and action.isdecimal():
+            last = len(observation.actions)
+            return ParsedAction(None, f"\\boxed{{{action}}}, but the commands are numbered 1 to {last}")
         return ParsedAction(action) if action else ParsedAction(None, "an empty \\boxed{}")
 
     def judge(self, trajectory: Trajectory, i: int) -> list[Message]:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from pydantic import NonNegativeFloat, NonNegativeInt
 
@@ -15,10 +16,11 @@ from rlanything.domains.base import Domain, Env, Observation, ParsedAction, Sand
 from rlanything.domains.coding import prompts
 from rlanything.domains.coding.demonstrations import CodingDemonstrating
 from rlanything.domains.coding.judging import CodingJudging
-from rlanything.domains.coding.problems import Check, read_problems
+from rlanything.domains.coding.problems import Check, read_problems, rules_of
 from rlanything.domains.coding.rewriting import CodingRewriting, one_line
-from rlanything.domains.coding.trials import Trials, clip
+from rlanything.domains.coding.trials import Trials, clip, describe
 from rlanything.domains.parts import conversation
+from rlanything.domains.rows import split_file
 from rlanything.errors import TaskError
 from rlanything.sandbox.protocol import Verdict
 from rlanything.types import Message, Task
@@ -35,6 +37,8 @@ class CodingOptions(Section):
     """Tests of a problem that decide whether a program is correct, the first ones. 0 takes all."""
     float_tolerance: NonNegativeFloat = 1e-6
     """Largest error of an expected number with a decimal point or exponent, absolute or relative."""
+    numbers: Literal["value", "text"] = "value"
+    """`value` takes 10.0 for 10, as most judges do. `text` takes only what is expected, to the letter."""
     skip_bad: bool = False
     """Leave out rows that are no problems. Otherwise such a row stops the run."""
 
@@ -52,8 +56,8 @@ class ProgramEnv(Env):
         """Try the program on all tests; the reward is the share that it passes. Raises SandboxFailure."""
         if action is None:
             return Observation("No program was found in the answer.", done=True, invalid=True, reward=0.0)
-        tests, time_s = self.tests, self.task.payload["time_limit_s"]
-        found = await asyncio.gather(*(self.trials.verdict(action, test, time_s) for test in tests))
+        tests, rules = self.tests, rules_of(self.task.payload)
+        found = await asyncio.gather(*(self.trials.verdict(action, test, rules) for test in tests))
         verdicts = [verdict for verdict, _ in found]
         if Verdict.SANDBOX_ERROR in verdicts:
             raise SandboxFailure(found[verdicts.index(Verdict.SANDBOX_ERROR)][1])
@@ -66,7 +70,9 @@ class ProgramEnv(Env):
                 f"{clip(test.output)}\nFound:\n{said}"
             )
         passed = 1 - len(failed) / len(tests)
-        return Observation(text, done=True, success=not failed, reward=passed, results=tuple(map(str, verdicts)))
+        return Observation(
+            text, done=True, success=not failed, reward=passed, results=tuple(describe(*f) for f in found)
+        )
 
 
 class CodingDomain(Domain):
@@ -78,15 +84,17 @@ class CodingDomain(Domain):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         if not config.dataset.path:
-            raise TaskError("dataset.path: empty; name the folder of <split>.json (data/README.md says what is in it)")
+            raise TaskError(
+                "dataset.path: empty; name the folder of the splits' files (data/README.md says what is in it)"
+            )
         self._tasks: dict[str, list[Task]] = {}
-        self.trials = Trials(config.sandbox, self.options.float_tolerance)
+        self.trials = Trials(config.sandbox, self.options.float_tolerance, self.options.numbers == "value")
         self.judging = CodingJudging(config.dataset.prompt, self.trials)
         self.rewriting = CodingRewriting(config.dataset.prompt)
         self.demonstrating = CodingDemonstrating(self)
 
     def tasks(self, split: str) -> list[Task]:
-        """The problems of `<path>/<split>.json`. Raises TaskError."""
+        """The problems of the split's file. Raises TaskError."""
         if split not in self._tasks:
             [path] = self.data_files(split)
             rows, skipped = read_problems(path, self.options.skip_bad)
@@ -104,7 +112,7 @@ class CodingDomain(Domain):
         self.trials.start()
 
     def data_files(self, split: str) -> list[Path]:
-        return [Path(self.config.dataset.path, f"{split}.json")]
+        return [split_file(Path(self.config.dataset.path), split)]
 
     def make_env(self, task: Task) -> Env:
         return ProgramEnv(task, self.own_tests(task), self.trials)
@@ -124,7 +132,8 @@ class CodingDomain(Domain):
         return one_line(task)
 
     def opening(self, task: Task, first: Observation) -> list[Message]:
-        return conversation(prompts.POLICY_SYSTEM, first.text, self.config.dataset.prompt)
+        system = prompts.policy_system(task.payload, self.config.sandbox.packages)
+        return conversation(system, first.text, self.config.dataset.prompt)
 
     def parse_action(self, text: str, observation: Observation) -> ParsedAction:
         return prompts.parse_program(text)

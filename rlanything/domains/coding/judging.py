@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlanything.domains.coding import prompts
-from rlanything.domains.coding.problems import Check
+from rlanything.domains.coding.problems import Check, rules_of
 from rlanything.domains.coding.trials import Trials
 from rlanything.domains.parts import TestJudging
 from rlanything.sandbox.protocol import Verdict
@@ -22,12 +22,12 @@ class CodingJudging(TestJudging):
         return prompts.test_messages(task.payload, self.style)
 
     def parse(self, text: str, task: Task) -> tuple[Check | None, str]:
-        return prompts.parse_test(text)
+        return prompts.parse_test(text, rules_of(task.payload))
 
     async def passes(self, task: Task, action: str, test: Check) -> int | None:
         """+1 if the program answers the input with the output, -1 if not; None if the sandbox broke every time."""
         for _ in range(MAX_BROKEN):
-            verdict, _ = await self.trials.verdict(action, test, task.payload["time_limit_s"])
+            verdict, _ = await self.trials.verdict(action, test, rules_of(task.payload))
             if verdict is not Verdict.SANDBOX_ERROR:
                 return 1 if verdict is Verdict.OK else -1
         return None

@@ -8,28 +8,35 @@ from typing import Any
 
 from rlanything.domains.answers import last_object
 from rlanything.domains.base import ParsedAction
-from rlanything.domains.coding.problems import Check
+from rlanything.domains.coding.fields import BadProblem, calls, texts
+from rlanything.domains.coding.problems import Check, Rules
+from rlanything.domains.markdown import PYTHON, fenced_blocks
 from rlanything.domains.parts import conversation
 from rlanything.types import Message
 
 MAX_GENERATED_CHARS = 100_000  # of a test or a problem that a model writes
 MIN_TESTS = 4  # of a problem that a model writes
-PYTHON = ("python", "python3", "py")
-# Fences in pairs, as (info string, block). The first begins a line, unless it says that Python follows.
-_BLOCK = re.compile(r"(?:^[ \t]*|(?=```py))```([^\n`]*)\n(.*?)```", re.DOTALL | re.MULTILINE)
-_BODY = r"((?:(?!```).)*)```"  # up to the next fence
-_TEST = re.compile(rf"```input[ \t]*\n{_BODY}(?:(?!```input).)*?```output[ \t]*\n{_BODY}", re.DOTALL)
+PLAIN = ("", "text", "txt", "plaintext")  # what a block that holds data is called
+_WRITES = re.compile(r"\b(?:print|write|writelines|stdout|open|exec|eval|def|class)\b")
+_NAMED = re.compile(r"\b(input|output)\b", re.IGNORECASE)
 
 POLICY_SYSTEM = (
     "You solve programming problems. Think first, then write one complete Python 3 program that reads from standard "
     "input and writes to standard output, in one block fenced by ```python and ```. It is run as it stands, on tests "
     "that you do not see."
 )
+POLICY_FUNCTION_SYSTEM = (
+    "You solve programming problems. Think first, then write Python 3 code that defines {function}, in one block "
+    "fenced by ```python and ```. It is called as it stands, on tests that you do not see, and must return its result."
+)
 TEST_SYSTEM = (
     "You write a unit test for a programming problem: an input that a correct program answers with exactly your "
     "output, and that many wrong programs fail. Think first: choose a case that is easily overlooked, small enough "
     "that you can work out the output by hand, and work it out. Then give the input in a block fenced by ```input and "
     "```, and the output in a block fenced by ```output and ```."
+)
+TEST_FUNCTION_FORM = (
+    " The input holds the arguments of {function} as JSON, one a line, and the output its result as JSON."
 )
 REWRITE_SYSTEM = (
     "You change programming problems so that they become easier or harder for those who solve them now. Write one "
@@ -39,21 +46,37 @@ REWRITE_SYSTEM = (
 )
 
 
+def policy_system(payload: Mapping[str, Any], packages: Sequence[str]) -> str:
+    """What the policy is told before a problem. `packages` are those that programs may import."""
+    function = payload.get("function")
+    system = POLICY_FUNCTION_SYSTEM.format(function=function) if function else POLICY_SYSTEM
+    if packages:
+        system += f" Besides the standard library it may import {', '.join(packages)}."
+    return system
+
+
 def statement(payload: Mapping[str, Any]) -> str:
-    """The question and its examples: the problem as policy, reward model and rewriter read it."""
+    """The question, its examples and its starter code: the problem as policy, reward model and rewriter read it."""
     text = str(payload["question"])
     for given, wanted in zip(payload.get("example_input", ()), payload.get("example_output", ()), strict=True):
         text += f"\n\nExample input:\n{given.strip()}\nExample output:\n{wanted.strip()}"
+    if code := payload.get("starter_code"):
+        text += f"\n\nBegin with:\n```python\n{code.rstrip()}\n```"
     return text
 
 
 def parse_program(text: str) -> ParsedAction:
-    """The last fenced block in Python; if no block names Python, the last one that names no language."""
-    blocks = [(info.strip().lower().partition(" ")[0], block) for info, block in _BLOCK.findall(text)]
-    programs = [block for info, block in blocks if info in PYTHON] or [block for info, block in blocks if not info]
+    """The program of an answer: the last block in Python, or if no block is, the last one that names no language.
+
+    A block that can write nothing and defines nothing, such as an example of the output, is taken only if there is no
+    other.
+    """
+    blocks = fenced_blocks(text)
+    programs = [b.text for b in blocks if b.language in PYTHON] or [b.text for b in blocks if not b.language]
     if not programs:
         return ParsedAction(None, "no block fenced by ```python and ```")
-    return ParsedAction(programs[-1]) if programs[-1].strip() else ParsedAction(None, "an empty block")
+    program = next((p for p in reversed(programs) if _WRITES.search(p)), programs[-1])
+    return ParsedAction(program) if program.strip() else ParsedAction(None, "an empty block")
 
 
 def program_response(thought: str, program: str) -> str:
@@ -63,20 +86,34 @@ def program_response(thought: str, program: str) -> str:
 
 def test_messages(payload: Mapping[str, Any], style: str) -> list[Message]:
     """The prompt for one unit test."""
-    return conversation(TEST_SYSTEM, f"{statement(payload)}\n\nWrite one test.", style)
+    function = payload.get("function")
+    system = TEST_SYSTEM + (TEST_FUNCTION_FORM.format(function=function) if function else "")
+    return conversation(system, f"{statement(payload)}\n\nWrite one test.", style)
 
 
-def parse_test(text: str) -> tuple[Check | None, str]:
-    """(the last pair of an input and an output block, "") or (None, why there is none)."""
-    found = _TEST.findall(text)
-    if not found:
+def parse_test(text: str, rules: Rules) -> tuple[Check | None, str]:
+    """(the last block of an input with the next one of an output, "") or (None, why there is none).
+
+    A block's name is what its first line says, or if that says nothing the line before it ("Output:").
+    """
+    given, found = None, None
+    for block in fenced_blocks(text):
+        named = _NAMED.findall(block.lead)
+        name = named[-1].lower() if block.language in PLAIN and named else block.language
+        if name in ("input", "stdin"):
+            given = block.text
+        elif name in ("output", "stdout") and given is not None:
+            given, found = None, (given, block.text)
+    if found is None:
         return None, "no blocks fenced by ```input and ```output"
-    given, wanted = found[-1]
-    if not wanted.strip():
+    if not found[1].strip():
         return None, "an empty output"
-    if len(given) + len(wanted) > MAX_GENERATED_CHARS:
-        return None, f"a test of {len(given) + len(wanted)} characters, more than {MAX_GENERATED_CHARS}"
-    return Check(given, wanted), ""
+    if (size := len(found[0]) + len(found[1])) > MAX_GENERATED_CHARS:
+        return None, f"a test of {size} characters, more than {MAX_GENERATED_CHARS}"
+    try:
+        return Check(*(calls if rules.function else texts)("test", *found)), ""
+    except BadProblem as problem:
+        return None, str(problem)
 
 
 def test_response(check: Check, steps: str = "") -> str:

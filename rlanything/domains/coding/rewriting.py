@@ -34,13 +34,15 @@ class CodingRewriting(Rewriting):
         row = prompts.parse_problem(text)
         if row is None:
             raise RejectedTask("no_proposal", "no JSON object with a question")
+        if function := task.payload.get("function"):
+            row |= {"test_method": "function", "fn_name": function}
         try:
             payload = check_row(row)
         except BadProblem as problem:
             raise RejectedTask("contradiction" if "twice" in str(problem) else "schema", str(problem)) from problem
         if len(payload["tests"]) < prompts.MIN_TESTS:
             raise RejectedTask("too_few_tests", f"{len(payload['tests'])}, expected at least {prompts.MIN_TESTS}")
-        kept = {name: task.payload[name] for name in ("kind", "time_limit_s") if name in task.payload}
+        kept = {name: task.payload[name] for name in ("kind", "time_limit_s", "starter_code") if name in task.payload}
         variant = variant_of(task, payload | kept | {"root": _root(task)}, direction, task_id)
         if one_line(variant) == one_line(task):
             raise RejectedTask("unchanged", "the same question again")

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import math
+import logging
+import re
 from functools import partial
 
 from rlanything.config.schema import SandboxConfig
-from rlanything.domains.coding.problems import Check
+from rlanything.domains.coding import drivers
+from rlanything.domains.coding.compare import same_output, same_value
+from rlanything.domains.coding.problems import Check, Rules
 from rlanything.sandbox.pool import Sandbox
-from rlanything.sandbox.protocol import Limits, Verdict
+from rlanything.sandbox.protocol import Execution, Limits, Verdict
 
 MAX_SHOWN = 300  # characters of an input or output that an observation shows
 MAX_REMEMBERED = 20_000  # verdicts that are remembered: those of one step of the loop, with some to spare
 
-Trial = tuple[str, Check, float]
-"""A program, a test, and the limit of processor time [s]."""
+CHECKER_S = 10.0  # processor time of a checker [s]; at least as much as its problem's programs have
+_MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
+
+Trial = tuple[str, Check, Rules]
+"""A program, a test, and the rules of its problem."""
+
+logger = logging.getLogger(__name__)
 
 
 class Trials:
@@ -24,23 +32,23 @@ class Trials:
     A policy that is sure of a problem writes the same program many times.
     """
 
-    def __init__(self, config: SandboxConfig, float_tolerance: float) -> None:
-        self.config, self.float_tolerance = config, float_tolerance
+    def __init__(self, config: SandboxConfig, float_tolerance: float, numbers_by_value: bool = True) -> None:
+        self.config, self.float_tolerance, self.numbers_by_value = config, float_tolerance, numbers_by_value
         self._sandbox: Sandbox | None = None
         self._verdicts: dict[Trial, asyncio.Future[tuple[Verdict, str]]] = {}
 
     def start(self) -> Sandbox:
         """Return the sandbox, started if need be. Raises SandboxUnavailable, which ends the run: no retry helps."""
         if self._sandbox is None:
-            self._sandbox = Sandbox(self.config.num_runner, self.config.allow_unisolated)
+            self._sandbox = Sandbox(self.config.num_runner, self.config.allow_unisolated, self.config.packages)
         return self._sandbox
 
-    async def verdict(self, program: str, test: Check, time_s: float) -> tuple[Verdict, str]:
-        """Try a program on a test, within `time_s` of processor time [s].
+    async def verdict(self, program: str, test: Check, rules: Rules) -> tuple[Verdict, str]:
+        """Try a program on a test.
 
         Returns the verdict and the end of the output, or of standard error if the program failed.
         """
-        trial = (program, test, float(time_s))
+        trial = (program, test, rules)
         if trial not in self._verdicts:
             if len(self._verdicts) >= MAX_REMEMBERED:
                 self._verdicts.pop(next(iter(self._verdicts)))
@@ -60,7 +68,32 @@ class Trials:
         if done.cancelled() or done.exception() or done.result()[0] is Verdict.SANDBOX_ERROR:
             self._verdicts.pop(trial, None)
 
-    async def _execute(self, program: str, test: Check, time_s: float) -> tuple[Verdict, str]:
+    async def _execute(self, program: str, test: Check, rules: Rules) -> tuple[Verdict, str]:
+        source = drivers.calling(program, rules.function) if rules.function else program
+        result = await self._run(source, test.input, rules.time_s)
+        if result.verdict is not Verdict.OK:
+            return result.verdict, clip(result.error, end=True)
+        output = result.output.decode("utf-8", "replace")
+        if rules.checker:
+            return await self._check(test, output, rules)
+        if rules.function:
+            right = same_value(test.output, output, self.float_tolerance)
+        else:
+            right = same_output(test.output, output, self.float_tolerance, self.numbers_by_value)
+        return Verdict.OK if right else Verdict.WRONG_ANSWER, clip(output, end=True)
+
+    async def _check(self, test: Check, output: str, rules: Rules) -> tuple[Verdict, str]:
+        """Ask the problem's checker. An output that it fails on is wrong."""
+        asked = drivers.checker_input(test.input, test.output, output)
+        result = await self._run(drivers.checking(rules.checker), asked, max(rules.time_s, CHECKER_S))
+        if result.verdict is Verdict.SANDBOX_ERROR:
+            return result.verdict, result.error
+        if result.verdict is not Verdict.OK:
+            logger.warning("a checker failed (%s): %s", result.verdict, clip(result.error, end=True))
+        right = result.verdict is Verdict.OK and result.output.split()[-1:] == [drivers.RIGHT.encode()]
+        return Verdict.OK if right else Verdict.WRONG_ANSWER, clip(output, end=True)
+
+    async def _run(self, program: str, given: str, time_s: float) -> Execution:
         limits = Limits(
             time_s=time_s,
             wall_s=time_s * self.config.wall_factor + 1,
@@ -68,35 +101,14 @@ class Trials:
             output_mb=self.config.output_mb,
             num_thread=self.config.num_thread,
         )
-        source, stdin = (text.encode("utf-8", "surrogatepass") for text in (program, test.input))
-        result = await self.start().run(source, stdin, limits)
-        if result.verdict is not Verdict.OK:
-            return result.verdict, clip(result.error, end=True)
-        output = result.output.decode("utf-8", "replace")
-        right = same_output(test.output, output, self.float_tolerance)
-        return Verdict.OK if right else Verdict.WRONG_ANSWER, clip(output, end=True)
+        source, stdin = (text.encode("utf-8", "surrogatepass") for text in (program, given))
+        return await self.start().run(source, stdin, limits)
 
 
-def same_output(expected: str, found: str, tolerance: float) -> bool:
-    """Compare a program's output with the expected one, token by token, whatever white space separates them.
-
-    An expected token with a decimal point or an exponent may differ by `tolerance`, absolute or relative, whichever is
-    larger; all others must be equal.
-    """
-    expected_tokens, found_tokens = expected.split(), found.split()
-    return len(expected_tokens) == len(found_tokens) and all(
-        a == b or _is_close(a, b, tolerance) for a, b in zip(expected_tokens, found_tokens, strict=True)
-    )
-
-
-def _is_close(expected: str, found: str, tolerance: float) -> bool:
-    if "." not in expected and "e" not in expected.lower():
-        return False
-    try:
-        a, b = float(expected), float(found)
-    except ValueError:
-        return False
-    return math.isfinite(a) and math.isclose(a, b, rel_tol=tolerance, abs_tol=tolerance)
+def describe(verdict: Verdict, error: str) -> str:
+    """The verdict as metrics and the rewriter see it: a module that is not there is named."""
+    missing = _MISSING.search(error) if verdict is Verdict.RUNTIME_ERROR else None
+    return f"missing_module/{missing[1]}" if missing else str(verdict)
 
 
 def clip(text: str, end: bool = False) -> str:

@@ -221,8 +221,8 @@ def test_the_explorer_wins_by_what_it_sees(games):
         (r"\boxed{+1}", 1),
         (r"\boxed{0}", None),
         (r"1", None),
-        (r"\boxed{1} or \boxed{-1}", None),
-        (r"\boxed{1.0}", None),
+        (r"\boxed{1} or \boxed{-1}", -1),
+        (r"\boxed{1.0}", 1),
     ],
 )
 def test_scores_are_parsed_strictly(text, score):

@@ -5,8 +5,8 @@ import json
 import pytest
 from coding_world import rows
 
+from rlanything.domains.coding.compare import same_output, same_value
 from rlanything.domains.coding.problems import BadProblem, check_row, read_problems
-from rlanything.domains.coding.trials import same_output
 from rlanything.errors import TaskError
 
 GOOD = {"question": "Print 1.", "test_method": "stdio", "test_time_limit": 1, "test_input": ["", "x"]}
@@ -28,17 +28,26 @@ def test_a_row_becomes_a_payload_without_its_repeated_tests():
     [
         ({"question": " "}, "question"),
         ({"question": None}, "question"),
-        ({"test_method": "function"}, "test_method"),
-        ({"test_time_limit": "1"}, "test_time_limit"),
+        ({"question": None, "prompt": "Print 1."}, "question.*rename the field 'prompt'"),
+        ({"test_method": "function"}, "fn_name"),
+        ({"test_method": "interactive"}, "test_method"),
+        ({"test_method": 3}, "test_method"),
+        ({"test_method": None, "fn_name": "a b"}, "fn_name: found 'a b'"),
+        ({"test_time_limit": "soon"}, "test_time_limit"),
+        ({"test_time_limit": "-1"}, "test_time_limit"),
+        ({"test_time_limit": True}, "test_time_limit"),
+        ({"test_time_limit": [1]}, "test_time_limit"),
         ({"test_time_limit": 0}, "test_time_limit"),
-        ({"test_time_limit": float("nan")}, "test_time_limit"),
+        ({"test_time_limit": 2000}, "test_time_limit: found 2000, expected seconds, above 0 and at most 600"),
+        ({"test_time_limit": float("inf")}, "test_time_limit"),
         ({"test_input": [], "test_output": []}, "not empty"),
         ({"test_input": ["x"]}, "found 1 and 2 texts"),
-        ({"test_input": [1, 2]}, "list of texts"),
+        ({"test_input": [{}, "x"]}, "list of texts"),
+        ({"test_input": [True, "x"]}, "list of texts"),
+        ({"test_input": [None, "x"]}, "list of texts"),
+        ({"test_input": {"a": 1}}, "expected a list"),
         ({"test_output": None}, "test_output"),
         ({"test_input": ["x", "x"], "test_output": ["1", "2"]}, "occurs twice"),
-        ({"example_input": [1], "example_output": [2]}, "example_input"),
-        ({"example_input": "1 2", "example_output": "3"}, "example_input"),
         ({"example_input": ["1"]}, "example_output"),
         ({"example_input": ["1", "2"], "example_output": ["3"]}, "found 2 and 1 texts"),
         ({"question": "Print \ud83d."}, "surrogate"),
@@ -49,6 +58,49 @@ def test_a_row_becomes_a_payload_without_its_repeated_tests():
 def test_a_bad_row_is_named_by_what_is_wrong(change, message):
     with pytest.raises(BadProblem, match=message):
         check_row(GOOD | change)
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "value"),
+    [
+        ({"test_time_limit": None}, "time_limit_s", 4.0),
+        ({"test_time_limit": float("nan")}, "time_limit_s", 4.0),
+        ({"test_time_limit": "2"}, "time_limit_s", 2.0),
+        ({"test_time_limit": "2.5 seconds"}, "time_limit_s", 2.5),
+        ({"test_time_limit": "500 ms"}, "time_limit_s", 0.5),
+        ({"test_method": None}, "tests", [["", "1"], ["x", "1"]]),
+        ({"test_method": "stdin"}, "tests", [["", "1"], ["x", "1"]]),
+        ({"test_input": '["", "x"]', "test_output": '["1", "1"]'}, "tests", [["", "1"], ["x", "1"]]),
+        ({"test_input": "1 2", "test_output": "3"}, "tests", [["1 2", "3"]]),
+        ({"test_input": "[1, 2]", "test_output": "3"}, "tests", [["[1, 2]", "3"]]),
+        ({"test_input": [["1 2", "3"], [""]], "test_output": [["3"], ["4"]]}, "tests", [["1 2\n3", "3"], ["", "4"]]),
+        ({"test_output": [3, 2.5]}, "tests", [["", "3"], ["x", "2.5"]]),
+        ({"test_input": ["a\r\nb", "c"]}, "tests", [["a\nb", "1"], ["c", "1"]]),
+        ({"test_input": ["x", "x"], "test_output": ["1 2", "1\n2\n"]}, "tests", [["x", "1 2"]]),
+        ({"test_input": ["x", "x\n"], "test_output": ["1", "1"]}, "tests", [["x", "1"]]),
+        ({"example_input": "1 2", "example_output": "3"}, "example_input", ["1 2"]),
+        ({"example_input": None, "example_output": None}, "example_input", None),
+        ({"example_input": [1], "example_output": [2]}, "example_output", ["2"]),
+        ({"solution": ["print(1)", "print(2)"]}, "solution", "print(1)"),
+        ({"solution": {"language": [2, 3], "solution": ["int main", "print(1)"]}}, "solution", "print(1)"),
+        ({"solution": {"language": [2], "solution": ["int main"]}}, "solution", None),
+        ({"solution": []}, "solution", None),
+        ({"task_id": 0}, "task_id", "0"),
+        ({"task_id": 17.0}, "task_id", "17"),
+        ({"kind": ["dp", "graphs"]}, "kind", "dp, graphs"),
+        ({"kind": 3}, "kind", "3"),
+        ({"test_method": None, "fn_name": "f", "test_input": ["1\n[2]", "3\n4"], "test_output": ["1", "{}"]}, "tests",
+         [["1\n[2]", "1"], ["3\n4", "{}"]]),
+        ({"test_method": None, "fn_name": "S.f", "test_input": [[1, "a"], [2, None]], "test_output": ["b", [True]]},
+         "tests", [['1\n"a"', '"b"'], ["2\nnull", "[true]"]]),
+        ({"test_method": None, "fn_name": "S.f", "test_input": [[1], [2]], "test_output": [1, 2]}, "function", "S.f"),
+        ({"fn_name": "f", "test_method": "stdio"}, "function", None),
+        ({"test_input": ["x", "x"], "test_output": ["1", "2"], "checker": "def check(a, b, c):\n    return True"},
+         "tests", [["x", "1"]]),
+    ],
+)  # fmt: skip
+def test_a_row_is_taken_as_converters_write_it(change, field, value):
+    assert check_row(GOOD | change).get(field) == value
 
 
 def test_a_bad_row_is_refused_with_its_index_or_left_out_and_counted(tmp_path):
@@ -84,7 +136,21 @@ def test_a_file_that_holds_no_problems_is_named(tmp_path, content):
         ("1 2\n", "1  2", True),
         ("1 2", "1\n2\n\n", True),
         ("1 2", "1", False),
-        ("1", "1.0", False),
+        ("1", "1.0", True),
+        ("10", "1e1", True),
+        ("10", "10.0000001", False),
+        ("0", "-0.0", True),
+        ("-0", "0", True),
+        ("5", "+5", True),
+        ("2.50", "2.5", True),
+        ("0010", "10", False),
+        ("12345678901234567890", "12345678901234567891", False),
+        ("12345678901234567890.0", "12345678901234567890", True),
+        ("1.0", "inf", False),
+        ("1_0", "10", False),
+        ("１", "1", False),
+        ("1e99999", "1e99999", True),
+        ("1", "1e-400", False),
         ("007", "7", False),
         ("Yes", "yes", False),
         ("0.333333", "0.3333333333", True),
@@ -98,3 +164,31 @@ def test_a_file_that_holds_no_problems_is_named(tmp_path, content):
 )
 def test_outputs_are_the_same_token_by_token_floats_within_a_tolerance(expected, found, same):
     assert same_output(expected, found, 1e-6) is same
+
+
+def test_numbers_may_be_asked_for_to_the_letter():
+    assert not same_output("10", "10.0", 1e-6, numbers_by_value=False)
+    assert not same_output("0.3", "0.30000000000000004", 1e-6, numbers_by_value=False)
+    assert same_output("10 x", "10\nx", 1e-6, numbers_by_value=False)
+
+
+@pytest.mark.parametrize(
+    ("expected", "found", "same"),
+    [
+        ("[1, 2]", "[1,2]", True),
+        ('{"a": [1.5]}', '{"a": [1.50000001]}', True),
+        ('{"a": 1}', '{"b": 1}', False),
+        ("1", "1.0", True),
+        ("1", "1.0000001", False),
+        ("true", "1", False),
+        ("1", "true", False),
+        ("null", "null", True),
+        ("NaN", "NaN", False),
+        ('"a b"', '"a  b"', False),
+        ("[1]", "[1, 2]", False),
+        ("[]", "", False),
+        ("[]", "[" * 100_000, False),
+    ],
+)
+def test_results_of_functions_are_compared_as_json(expected, found, same):
+    assert same_value(expected, found, 1e-6) is same

@@ -1,0 +1,62 @@
+"""Programs that the sandbox executes in place of a model's own: one calls its function, the other checks its output.
+
+Both read standard input and write standard output, as every program in the sandbox does. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+
+RIGHT = "right"  # what a checker's driver prints if the output is right
+
+# Solutions of problems with a function rely on the names that LeetCode provides. `builtins` comes last, because `math`
+# has another `pow`.
+_NAMES = "typing collections heapq bisect itertools functools math builtins"
+_PRELUDE = "".join(f"from {module} import *\n" for module in _NAMES.split()) + (
+    "import bisect, collections, functools, heapq, itertools, math, operator, random, re, string, sys, typing\n"
+)
+
+_CALL = """\
+import json, linecache, sys
+program, name = {program!r}, {function!r}
+space = {{"__name__": "solution"}}
+exec({prelude!r}, space)
+arguments = [json.loads(line) for line in sys.stdin.read().splitlines() if line.strip()]
+answer, sys.stdout = sys.stdout, sys.stderr  # what the program prints is not its answer
+linecache.cache["main.py"] = (len(program), None, program.splitlines(keepends=True), "main.py")
+exec(compile(program, "main.py", "exec"), space)
+owner, _, method = name.rpartition(".")
+if not owner and name not in space and "Solution" in space:
+    owner = "Solution"
+if (owner or name) not in space:
+    raise NameError(f"the program defines no {{owner or name}}")
+function = getattr(space[owner](), method) if owner else space[name]
+result = json.dumps(function(*arguments), default=list)
+print(result, file=answer)
+"""
+
+_CHECK = """\
+
+if __name__ == "__main__":
+    import json, sys
+    case = json.load(sys.stdin)
+    print({right!r} if check(case["input"], case["expected"], case["found"]) else "wrong")
+"""
+
+
+def calling(program: str, function: str) -> str:
+    """A program that reads a function's arguments as JSON, one a line, and prints its result as JSON.
+
+    `function` is a name that `program` defines, or `Class.method`. A bare name may be a method of the class `Solution`.
+    """
+    return _CALL.format(program=program, function=function, prelude=_PRELUDE)
+
+
+def checking(checker: str) -> str:
+    """A program that reads what `checker_input` writes, and prints RIGHT if `checker` says so."""
+    return checker + _CHECK.format(right=RIGHT)
+
+
+def checker_input(given: str, expected: str, found: str) -> str:
+    """What a checker's program reads."""
+    return json.dumps({"input": given, "expected": expected, "found": found})

@@ -1,0 +1,100 @@
+"""Programs are tried by the rules of their problem: on standard input, as a function, or by a checker program."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from rlanything.config.schema import SandboxConfig
+from rlanything.domains.coding.problems import Check, Rules
+from rlanything.domains.coding.trials import Trials, describe
+from rlanything.sandbox.protocol import Verdict
+
+OK, WRONG, RUNTIME = Verdict.OK, Verdict.WRONG_ANSWER, Verdict.RUNTIME_ERROR
+SOLUTION = "class Solution:\n    def twoSum(self, nums: List[int], target: int) -> List[int]:\n"
+TWO_SUM = SOLUTION + (
+    "        seen = defaultdict(int)\n        for i, x in enumerate(nums):\n"
+    "            if target - x in seen: return [seen[target - x], i]\n            seen[x] = i\n"
+)
+ANY_DIVISOR = (
+    "def check(input, expected, found):\n    n, d = int(input), int(found)\n    return 1 < d < n and n % d == 0\n"
+)
+
+
+@pytest.fixture(scope="module")
+def trials():
+    made = Trials(SandboxConfig(num_runner=1), 1e-6)
+    yield made
+    made.close()
+
+
+def verdict(trials, program, given, wanted, **rules):
+    return asyncio.run(trials.verdict(program, Check(given, wanted), Rules(**{"time_s": 4.0} | rules)))
+
+
+@pytest.mark.parametrize(
+    ("program", "function", "given", "wanted", "expected"),
+    [
+        (TWO_SUM, "Solution.twoSum", "[2, 7, 11]\n9", "[0, 1]", OK),
+        (TWO_SUM, "twoSum", "[2, 7, 11]\n9", "[0, 1]", OK),
+        (TWO_SUM, "twoSum", "[2, 7, 11]\n9", "[1, 0]", WRONG),
+        ("def f(a, b):\n    return a + b", "f", '"x"\n"y"', '"xy"', OK),
+        ("def f():\n    return None", "f", "", "null", OK),
+        ("def f(x):\n    print('trace', x)\n    return x / 3", "f", "1", "0.3333333", OK),
+        ("def f(x):\n    return tuple(x), {'a': x}", "f", "[1]", '[[1], {"a": [1]}]', OK),
+        ("def f(x):\n    return deque(x)", "f", "[1]", "[1]", OK),
+        ("def f(x):\n    return pow(x, 3, 5)", "f", "2", "3", OK),
+        ("f = lambda x: x", "f", "true", "1", WRONG),
+        ("from __future__ import annotations\ndef f(x: Any) -> Any:\n    return x", "f", "1", "1", OK),
+        ("def f(x):\n    return x\nif __name__ == '__main__':\n    print(f(input()))", "f", "1", "1", OK),
+        ("import sys\nsys.setrecursionlimit(10**6)\ndef f(n):\n    return n and f(n - 1)", "f", "20000", "0", OK),
+        ("def g(x):\n    return x", "f", "1", "1", RUNTIME),
+        ("def f(x, y):\n    return x", "f", "1", "1", RUNTIME),
+        ("def f(x):\n    return object()", "f", "1", "1", RUNTIME),
+        ("def f(x:\n", "f", "1", "1", RUNTIME),
+        ("import os\ndef f(x):\n    os.write(1, b'1')\n    os._exit(0)", "f", "1", "2", WRONG),
+    ],
+)
+def test_a_function_is_called_and_its_result_compared(trials, program, function, given, wanted, expected):
+    found, said = verdict(trials, program, given, wanted, function=function)
+    assert found is expected, said
+
+
+def test_an_error_in_a_function_shows_its_line(trials):
+    _, said = verdict(trials, "def f(x):\n    y = x\n    return y.z", "1", "1", function="f")
+    assert 'File "main.py", line 3' in said and "return y.z" in said
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        ("input()\nprint(2)", OK), ("input()\nprint(6)", OK), ("input()\nprint(5)", WRONG), ("print('no')", WRONG),
+        ("print()", WRONG), ("1 / 0", RUNTIME),
+    ],
+)  # fmt: skip
+def test_a_checker_takes_every_valid_answer(trials, program, expected):
+    assert verdict(trials, program, "12", "3", checker=ANY_DIVISOR)[0] is expected
+
+
+def test_a_checker_also_judges_what_functions_return(trials):
+    same = "sorted(json.loads(found)) == json.loads(expected)"
+    rules = {"function": "f", "checker": f"import json\ndef check(input, expected, found):\n    return {same}\n"}
+    assert verdict(trials, "def f(x):\n    return x[::-1]", "[1, 2]", "[1, 2]", **rules)[0] is OK
+
+
+def test_an_output_cannot_pose_as_the_checker(trials):
+    wrong = "def check(input, expected, found):\n    print(found)\n    return False\n"
+    assert verdict(trials, "print('right')", "1", "1", checker=wrong)[0] is WRONG
+
+
+def test_a_checker_that_fails_makes_the_output_wrong_and_is_told_of(trials, caplog):
+    broken = "def check(input, expected, found):\n    return 1 / 0\n"
+    assert verdict(trials, "print(1)", "1", "1", checker=broken)[0] is WRONG
+    assert "a checker failed" in caplog.text and "ZeroDivisionError" in caplog.text
+
+
+def test_a_module_that_is_not_there_is_counted_by_its_name(trials):
+    found, said = verdict(trials, "import sortedcontainers.sortedlist", "", "")
+    assert describe(found, said) == "missing_module/sortedcontainers"
+    assert describe(RUNTIME, "ZeroDivisionError") == "runtime_error" and describe(OK, "No module named 'x'") == "ok"
