@@ -89,7 +89,7 @@ def prepare() -> None:
 
 def _standard_stream(fd: int, name: str, mode: str, errors: str) -> io.TextIOWrapper:
     """Make a standard stream with the attributes that the interpreter gives it (create_stdio in pylifecycle.c)."""
-    buffer = _open(fd, f"{mode}b", closefd=False)
+    buffer: Any = _open(fd, f"{mode}b", closefd=False)
     buffer.raw.name = name
     stream = io.TextIOWrapper(buffer, encoding="utf-8", errors=errors, newline="\n", line_buffering=fd == 2)
     stream.mode = mode  # type: ignore[misc]

@@ -156,7 +156,10 @@ def test_a_broken_runner_is_the_sandbox_s_fault_and_is_replaced(sandbox):
         execute(own, "pass")
         runner = own._idle.get()
         own._idle.put(runner)
-        psutil.Process(runner._process.pid).kill()
+        process = psutil.Process(runner._process.pid)
+        processes = [process, *process.children(recursive=True)]
+        process.kill()
+        psutil.wait_procs(processes[1:], timeout=10)  # they end by PDEATHSIG, a moment later
         assert execute(own, "print(1)").verdict is Verdict.SANDBOX_ERROR and own.restarts == 1
         assert execute(own, "print(1)").output == b"1\n"
 

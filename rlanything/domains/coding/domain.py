@@ -56,8 +56,8 @@ class ProgramEnv(Env):
         """Try the program on all tests; the reward is the share that it passes. Raises SandboxFailure."""
         if action is None:
             return Observation("No program was found in the answer.", done=True, invalid=True, reward=0.0)
-        tests, rules = self.tests, rules_of(self.task.payload)
-        found = await asyncio.gather(*(self.trials.verdict(action, test, rules) for test in tests))
+        tests, time_s, rules = self.tests, self.task.payload["time_limit_s"], rules_of(self.task.payload)
+        found = await asyncio.gather(*(self.trials.verdict(action, test, time_s, rules) for test in tests))
         verdicts = [verdict for verdict, _ in found]
         if Verdict.SANDBOX_ERROR in verdicts:
             raise SandboxFailure(found[verdicts.index(Verdict.SANDBOX_ERROR)][1])

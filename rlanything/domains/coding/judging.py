@@ -22,12 +22,13 @@ class CodingJudging(TestJudging):
         return prompts.test_messages(task.payload, self.style)
 
     def parse(self, text: str, task: Task) -> tuple[Check | None, str]:
-        return prompts.parse_test(text, rules_of(task.payload))
+        return prompts.parse_test(text, "function" in task.payload)
 
     async def passes(self, task: Task, action: str, test: Check) -> int | None:
         """+1 if the program answers the input with the output, -1 if not; None if the sandbox broke every time."""
+        time_s, rules = task.payload["time_limit_s"], rules_of(task.payload)
         for _ in range(MAX_BROKEN):
-            verdict, _ = await self.trials.verdict(action, test, rules_of(task.payload))
+            verdict, _ = await self.trials.verdict(action, test, time_s, rules)
             if verdict is not Verdict.SANDBOX_ERROR:
                 return 1 if verdict is Verdict.OK else -1
         return None

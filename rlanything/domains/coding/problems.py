@@ -26,10 +26,8 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """How programs for a problem are tried."""
+    """How programs for a problem are tried. By default they read standard input, and their output is compared."""
 
-    time_s: float
-    """Processor time of one test [s]."""
     function: str = ""
     """The function or `Class.method` that is called, "" for a program that reads standard input."""
     checker: str = ""
@@ -38,8 +36,7 @@ class Rules:
 
 def rules_of(payload: Mapping[str, Any]) -> Rules:
     """The rules of a payload."""
-    function, checker = payload.get("function", ""), payload.get("checker", "")
-    return Rules(time_s=float(payload["time_limit_s"]), function=function, checker=checker)
+    return Rules(function=payload.get("function", ""), checker=payload.get("checker", ""))
 
 
 def check_row(row: object) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 from rlanything.domains.answers import last_object
 from rlanything.domains.base import ParsedAction
 from rlanything.domains.coding.fields import BadProblem, calls, texts
-from rlanything.domains.coding.problems import Check, Rules
+from rlanything.domains.coding.problems import Check
 from rlanything.domains.markdown import PYTHON, fenced_blocks
 from rlanything.domains.parts import conversation
 from rlanything.types import Message
@@ -91,27 +91,29 @@ def test_messages(payload: Mapping[str, Any], style: str) -> list[Message]:
     return conversation(system, f"{statement(payload)}\n\nWrite one test.", style)
 
 
-def parse_test(text: str, rules: Rules) -> tuple[Check | None, str]:
+def parse_test(text: str, is_call: bool = False) -> tuple[Check | None, str]:
     """(the last block of an input with the next one of an output, "") or (None, why there is none).
 
-    A block's name is what its first line says, or if that says nothing the line before it ("Output:").
+    A block's name is what its first line says, or if that says nothing the line before it ("Output:"). If the test
+    `is_call` of a function, both blocks hold JSON.
     """
-    given, found = None, None
+    given, found = None, ("", "")
     for block in fenced_blocks(text):
         named = _NAMED.findall(block.lead)
         name = named[-1].lower() if block.language in PLAIN and named else block.language
         if name in ("input", "stdin"):
             given = block.text
         elif name in ("output", "stdout") and given is not None:
-            given, found = None, (given, block.text)
-    if found is None:
+            found = (given, block.text)
+            given = None
+    if not found[1]:
         return None, "no blocks fenced by ```input and ```output"
     if not found[1].strip():
         return None, "an empty output"
     if (size := len(found[0]) + len(found[1])) > MAX_GENERATED_CHARS:
         return None, f"a test of {size} characters, more than {MAX_GENERATED_CHARS}"
     try:
-        return Check(*(calls if rules.function else texts)("test", *found)), ""
+        return Check(*(calls if is_call else texts)("test", *found)), ""
     except BadProblem as problem:
         return None, str(problem)
 

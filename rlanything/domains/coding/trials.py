@@ -17,11 +17,12 @@ from rlanything.sandbox.protocol import Execution, Limits, Verdict
 MAX_SHOWN = 300  # characters of an input or output that an observation shows
 MAX_REMEMBERED = 20_000  # verdicts that are remembered: those of one step of the loop, with some to spare
 
+STANDARD = Rules()
 CHECKER_S = 10.0  # processor time of a checker [s]; at least as much as its problem's programs have
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 
-Trial = tuple[str, Check, Rules]
-"""A program, a test, and the rules of its problem."""
+Trial = tuple[str, Check, float, Rules]
+"""A program, a test, the limit of processor time [s], and the rules of the problem."""
 
 logger = logging.getLogger(__name__)
 
@@ -43,12 +44,12 @@ class Trials:
             self._sandbox = Sandbox(self.config.num_runner, self.config.allow_unisolated, self.config.packages)
         return self._sandbox
 
-    async def verdict(self, program: str, test: Check, rules: Rules) -> tuple[Verdict, str]:
-        """Try a program on a test.
+    async def verdict(self, program: str, test: Check, time_s: float, rules: Rules = STANDARD) -> tuple[Verdict, str]:
+        """Try a program on a test, within `time_s` of processor time [s].
 
         Returns the verdict and the end of the output, or of standard error if the program failed.
         """
-        trial = (program, test, rules)
+        trial = (program, test, float(time_s), rules)
         if trial not in self._verdicts:
             if len(self._verdicts) >= MAX_REMEMBERED:
                 self._verdicts.pop(next(iter(self._verdicts)))
@@ -68,24 +69,24 @@ class Trials:
         if done.cancelled() or done.exception() or done.result()[0] is Verdict.SANDBOX_ERROR:
             self._verdicts.pop(trial, None)
 
-    async def _execute(self, program: str, test: Check, rules: Rules) -> tuple[Verdict, str]:
+    async def _execute(self, program: str, test: Check, time_s: float, rules: Rules) -> tuple[Verdict, str]:
         source = drivers.calling(program, rules.function) if rules.function else program
-        result = await self._run(source, test.input, rules.time_s)
+        result = await self._run(source, test.input, time_s)
         if result.verdict is not Verdict.OK:
             return result.verdict, clip(result.error, end=True)
         output = result.output.decode("utf-8", "replace")
         if rules.checker:
-            return await self._check(test, output, rules)
+            return await self._check(test, output, time_s, rules)
         if rules.function:
             right = same_value(test.output, output, self.float_tolerance)
         else:
             right = same_output(test.output, output, self.float_tolerance, self.numbers_by_value)
         return Verdict.OK if right else Verdict.WRONG_ANSWER, clip(output, end=True)
 
-    async def _check(self, test: Check, output: str, rules: Rules) -> tuple[Verdict, str]:
+    async def _check(self, test: Check, output: str, time_s: float, rules: Rules) -> tuple[Verdict, str]:
         """Ask the problem's checker. An output that it fails on is wrong."""
         asked = drivers.checker_input(test.input, test.output, output)
-        result = await self._run(drivers.checking(rules.checker), asked, max(rules.time_s, CHECKER_S))
+        result = await self._run(drivers.checking(rules.checker), asked, max(time_s, CHECKER_S))
         if result.verdict is Verdict.SANDBOX_ERROR:
             return result.verdict, result.error
         if result.verdict is not Verdict.OK:

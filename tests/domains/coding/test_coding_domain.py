@@ -14,7 +14,7 @@ from rlanything.algorithm.tasks import TaskPool
 from rlanything.config.schema import AdaptationConfig, AlgorithmConfig, RewardConfig, RolloutConfig, SandboxConfig
 from rlanything.domains.coding import prompts
 from rlanything.domains.coding.domain import CodingDomain
-from rlanything.domains.coding.problems import Check, Rules
+from rlanything.domains.coding.problems import Check
 from rlanything.domains.parts import RejectedTask
 from rlanything.engines.base import Completion
 from rlanything.engines.chat_model import ChatModel
@@ -130,10 +130,6 @@ def test_the_same_program_on_the_same_test_is_executed_once(domain, monkeypatch)
     assert [t.outcome for t in second.trajectories] == [1, 1], "a retry executes again what the sandbox failed at"
 
 
-def parse_test(text):
-    return prompts.parse_test(text, Rules(time_s=1.0))
-
-
 def test_programs_and_tests_are_the_last_fenced_blocks():
     assert prompts.parse_program("```python\na\n``` or\n```py\nb\n```").action == "b\n"
     assert prompts.parse_program("```\nc\n```").action == "c\n"
@@ -145,11 +141,29 @@ def test_programs_and_tests_are_the_last_fenced_blocks():
     assert (
         prompts.parse_program("```python\n \n```").action is None and prompts.parse_program("print(1)").action is None
     )
-    assert parse_test(f"{UNTRUE} better: {TELLS}")[0] == Check("2 3\n", "5\n")
-    assert parse_test(f"```input\n9 9\n``` no, better: {TELLS}")[0] == Check("2 3\n", "5\n")
+    assert prompts.parse_test(f"{UNTRUE} better: {TELLS}")[0] == Check("2 3\n", "5\n")
+    assert prompts.parse_test(f"```input\n9 9\n``` no, better: {TELLS}")[0] == Check("2 3\n", "5\n")
     for text in ("", "```input\n1\n```", "```output\n1\n```", "```input\n1\n```\n```output\n\n```"):
-        assert parse_test(text)[0] is None
-    assert "characters" in parse_test(prompts.test_response(Check("1" * 200_000, "1")))[1]
+        assert prompts.parse_test(text)[0] is None
+    assert "characters" in prompts.parse_test(prompts.test_response(Check("1" * 200_000, "1")))[1]
+
+
+def test_the_policy_is_told_what_it_may_import_and_which_function_is_called():
+    assert "reads from standard input" in prompts.policy_system({}, []) and "import" not in prompts.policy_system(
+        {}, []
+    )
+    assert prompts.policy_system({}, ["numpy", "sympy"]).endswith("it may import numpy, sympy.")
+    assert "defines Solution.f," in prompts.policy_system({"function": "Solution.f"}, [])
+    assert "def f(x):" in prompts.statement({"question": "Double x.", "starter_code": "def f(x):\n"})
+
+
+def test_tests_of_functions_hold_json_and_blocks_may_be_named_by_the_line_before():
+    text = "**Input:**\n```\n[1, 2]\n3\n```\nThe output is\n```text\n true\n```"
+    assert prompts.parse_test(text)[0] == Check("[1, 2]\n3\n", " true\n")
+    assert prompts.parse_test(text, is_call=True)[0] == Check("[1, 2]\n3", "true")
+    assert "expected values in JSON" in prompts.parse_test(text.replace(" true", "yes"), is_call=True)[1]
+    listed = "1. A test:\n   ```input\n   5\n   ```\n   ```output\n   6\n   ```"
+    assert prompts.parse_test(listed)[0] == Check("5\n", "6\n")
 
 
 TESTS = [{"input": f"{i} 1 1", "output": str(i + 2)} for i in range(4)]

@@ -30,7 +30,7 @@ def trials():
 
 
 def verdict(trials, program, given, wanted, **rules):
-    return asyncio.run(trials.verdict(program, Check(given, wanted), Rules(**{"time_s": 4.0} | rules)))
+    return asyncio.run(trials.verdict(program, Check(given, wanted), 4.0, Rules(**rules)))
 
 
 @pytest.mark.parametrize(
