@@ -65,7 +65,7 @@ class LearnerRank:
 
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
         with self._together():
-            start_deepspeed(self.log_path, self.config.cluster.rank_timeout_s)
+            start_deepspeed(self.log_path, self.config.cluster.rank_timeout_s, joins=True)
 
     def load_model(self, role: Learner, total_update: int, temperature: float) -> None:
         from rlanything.learner import deepspeed

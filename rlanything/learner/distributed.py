@@ -20,16 +20,18 @@ from torch.distributed import distributed_c10d
 from rlanything.config.schema import LearnerConfig
 
 
-def start_deepspeed(log_path: Path | None, timeout_s: float = 1800.0) -> ModuleType:
+def start_deepspeed(log_path: Path | None, timeout_s: float = 1800.0, joins: bool = False) -> ModuleType:
     """Import and start DeepSpeed, with its log in `log_path`, or nowhere if None. It compiles nothing.
 
-    A single process opens no port: its group has an in-process store. If a launcher has set WORLD_SIZE > 1, its RANK,
-    LOCAL_RANK, MASTER_ADDR and MASTER_PORT are used. The first call sets how long [s] a rank waits for the others, also
-    in the groups that DeepSpeed makes for each learner.
+    A rank that `joins` others finds them by RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT. Else this is a
+    single process, whatever a launcher has left in these variables; its group has an in-process store and opens no
+    port. The first call sets how long [s] a rank waits for the others, also in the groups that DeepSpeed makes for each
+    learner.
     """
     # Set before the import, which otherwise probes for accelerators and warns on stdout if it finds none.
     os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
-    os.environ.setdefault("LOCAL_RANK", "0")  # DeepSpeed refuses to start without it
+    if not joins and not dist.is_initialized():
+        os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}  # DeepSpeed reads them again
     import deepspeed
 
     logger = logging.getLogger("DeepSpeed")
@@ -44,10 +46,10 @@ def start_deepspeed(log_path: Path | None, timeout_s: float = 1800.0) -> ModuleT
     if not dist.is_initialized():
         # New groups take torch's default timeout, not that of the group that they are made from.
         distributed_c10d.default_pg_timeout = distributed_c10d.default_pg_nccl_timeout = timedelta(seconds=timeout_s)
-        if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-            dist.init_process_group(store=dist.HashStore(), rank=0, world_size=1)
-        else:
+        if joins:
             dist.init_process_group()
+        else:
+            dist.init_process_group(store=dist.HashStore(), rank=0, world_size=1)
     deepspeed.init_distributed(auto_mpi_discovery=False, verbose=False)
     return deepspeed
 

@@ -13,6 +13,7 @@ import torch.multiprocessing as mp
 from rlanything.config.schema import LearnerConfig, ModelConfig
 from rlanything.learner import model as learner_model
 from rlanything.learner.deepspeed import Learner
+from rlanything.learner.distributed import start_deepspeed
 from rlanything.types import Sample
 
 
@@ -36,6 +37,7 @@ def train(rank, world, port, model, zero_stage, out, load=None, save=None, steps
     torch.set_num_threads(1)
     settings = {"lr": 1e-2, "num_update": 1, "kl_beta": 0.1, "max_grad_norm": 0.1, "dtype": "float32"}
     config = LearnerConfig(**settings, micro_batch_tokens=32, zero_stage=zero_stage)
+    start_deepspeed(None, joins=True)
     learner = Learner(ModelConfig(path=model), config, total_update=10)
     if load:
         learner.load(load)
@@ -117,3 +119,19 @@ def test_a_learners_groups_wait_as_long_as_the_timeout_says(model_folder):
     command = [sys.executable, "-c", code, str(model_folder["qwen3"])]
     process = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
     assert process.stdout.splitlines()[-2:] == ["77.0", "77.0"], process.stdout
+
+
+@pytest.mark.integration
+def test_variables_that_another_launcher_left_do_not_make_a_learner_wait(model_folder):
+    code = (
+        "import sys\n"
+        "from rlanything.config.schema import LearnerConfig, ModelConfig\n"
+        "from rlanything.learner.deepspeed import Learner\n"
+        "model, config = ModelConfig(path=sys.argv[1]), LearnerConfig(dtype='float32', kl_beta=0.0)\n"
+        "learner = Learner(model, config, total_update=1)\n"
+        "print(learner.rank, learner.world)\n"
+    )
+    left = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "10.255.255.1", "MASTER_PORT": "29500"}
+    command = [sys.executable, "-c", code, str(model_folder["qwen3"])]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=100, env=os.environ | left)
+    assert process.stdout.splitlines()[-1:] == ["0 1"], process.stderr
