@@ -11,6 +11,7 @@ from rlanything.plan.plan import make_plan
 from rlanything.plan.show import print_plan
 from rlanything.run import Run, use_devices
 from rlanything.runs.folder import RunFolder
+from rlanything.runs.metrics import check_sinks
 from rlanything.runs.progress import Progress
 from rlanything.runs.report import before_after
 
@@ -19,6 +20,7 @@ def train(config: Config) -> None:
     """Run the closed loop, or with `dry_run=true` only print what it would do."""
     resolve_options(config.dataset)  # a resumed run compares all options
     progress, plan = Progress(), make_plan(config, learns=True)
+    check_sinks(config.experiment.sinks)
     if config.dry_run:
         print_plan(plan, progress)
         return

@@ -8,11 +8,13 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import netrc
 import os
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 from rlanything.errors import RunError
 from rlanything.runs.folder import RunFolder, write_atomic
@@ -75,6 +77,32 @@ SINKS: dict[str, Callable[[RunFolder], Sink]] = {
     "wandb": wandb_run,
     "trackio": trackio_run,
 }
+
+
+def check_sinks(names: Sequence[str]) -> None:
+    """Raise RunError if a sink's package is not installed, or if wandb would ask for a key. Starts nothing."""
+    for name in names:
+        package = _require("torch.utils.tensorboard" if name == "tensorboard" else name, name)
+        if name == "wandb" and not _has_key(package.Settings().base_url):
+            raise RunError(
+                "experiment.sinks names 'wandb', which finds no key: set WANDB_API_KEY, run wandb login, or set "
+                "WANDB_MODE=offline"
+            )
+
+
+def _has_key(url: str) -> bool:
+    """Say whether W&B needs no key, or finds one in its environment variables or where `wandb login` writes it.
+
+    `url` is its server, unless WANDB_BASE_URL names another one.
+    """
+    needs_none = os.environ.get("WANDB_MODE", "online") != "online"
+    if needs_none or os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
+        return True
+    try:
+        hosts = netrc.netrc(os.environ.get("NETRC")).hosts
+    except (OSError, netrc.NetrcParseError):
+        return False
+    return bool({urlsplit(os.environ.get("WANDB_BASE_URL", url)).hostname, "api.wandb.ai"} & hosts.keys())
 
 
 def _require(module: str, package: str) -> Any:

@@ -1,10 +1,16 @@
 """Figures reach metrics.jsonl and every sink, each split under its own name."""
 
+import os
+import subprocess
+import sys
 import time
 
+import pytest
+
 from rlanything.config.schema import Config
+from rlanything.errors import RunError
 from rlanything.runs.folder import RunFolder
-from rlanything.runs.metrics import Metrics, append_jsonl, drop_after, read_jsonl
+from rlanything.runs.metrics import Metrics, append_jsonl, check_sinks, drop_after, read_jsonl
 
 
 def write_three(folder, *sinks):
@@ -58,3 +64,21 @@ def test_wandb_gets_every_figure_and_a_resumed_run_keeps_its_id(tmp_path, monkey
 def wandb_logs(folder):
     """What Weights & Biases would send, of each run."""
     return [path.read_bytes() for path in folder.glob("wandb/offline-run-*/*.wandb")]
+
+
+@pytest.mark.parametrize("name", ["wandb", "trackio", "tensorboard"])
+def test_a_sink_that_is_not_installed_is_named_before_anything_is_loaded(monkeypatch, name):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard" if name == "tensorboard" else name, None)
+    with pytest.raises(RunError, match=f"'{name}', which is not installed: pip install {name}"):
+        check_sinks([name])
+
+
+def test_wandb_without_a_key_is_named_before_anything_is_loaded(tmp_path):
+    code = "from rlanything.runs.metrics import check_sinks\ncheck_sinks(['wandb'])\nprint('taken')\n"
+    env = {k: v for k, v in os.environ.items() if not k.startswith("WANDB")} | {"HOME": str(tmp_path)}
+    asked = [sys.executable, "-c", code]
+    without = subprocess.run(asked, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
+    assert "finds no key: set WANDB_API_KEY" in without.stderr and without.returncode
+    for extra in ({"WANDB_MODE": "offline"}, {"WANDB_API_KEY": "0" * 40}):
+        taken = subprocess.run(asked, env=env | extra, capture_output=True, text=True, timeout=60)
+        assert taken.stdout == "taken\n", taken.stderr
