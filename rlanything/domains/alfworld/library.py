@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
+import logging
 import lzma
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from rlanything.domains.alfworld.export import regoal
 from rlanything.domains.alfworld.game import parse_game, task_sentence
+from rlanything.domains.alfworld.goals import read_sentence, write_sentence
 from rlanything.domains.alfworld.model import Game, Goal, GoalKind
 from rlanything.domains.alfworld.planner import plan
 from rlanything.domains.alfworld.simulator import Episode
+from rlanything.domains.parts import RejectedTask
 from rlanything.errors import TaskError
 from rlanything.types import Task
+
+logger = logging.getLogger(__name__)
 
 MAX_GAMES = 4096  # parsed games kept in memory
 # The names of the splits in alfworld-download.
@@ -120,8 +125,10 @@ class GameLibrary:
     """The games of one data folder, and their variants.
 
     A split is `<root>/<split>.jsonl.xz` (packed) or `<root>/json_2.1.1/<split>/`, by its own name or by
-    alfworld-download's (FOLDERS). A task's payload has `source` (the game whose room it uses), `sentence` and `kind`. A
-    variant's also has `goal` and `folder` (the name of its own game's folder).
+    alfworld-download's (FOLDERS). A run's accepted variants are the split `<run>/syn_train`.
+
+    A task's payload has `source` (the game whose room it uses), `sentence` and `kind`. A variant's also has `goal` and
+    `folder` (the name of its own game's folder).
     """
 
     def __init__(self, root: Path) -> None:
@@ -129,6 +136,7 @@ class GameLibrary:
         self.by_source = lru_cache(MAX_GAMES)(self._parse)
         self._entries: dict[str, Entry] = {}
         self._splits: dict[str, dict[str, Entry]] = {}
+        self._told: set[tuple[str, str]] = set()
 
     def load(self, split: str) -> dict[str, Entry]:
         """Return the games of a split by source. They are read once. Raises TaskError, which says where it looked."""
@@ -146,10 +154,18 @@ class GameLibrary:
                 return [packed]
         for name in names:
             folder = self.root / "json_2.1.1" / name
-            files = sorted(folder.glob("*/*/game.tw-pddl"))
+            files = sorted(folder.rglob("game.tw-pddl"))  # accepted variants lie one folder less deep
             if kept := [f for f in files if not any(word in str(f.relative_to(folder)) for word in SKIPPED)]:
+                if len(kept) < len(files):
+                    self._tell(split, len(files) - len(kept), "text games cannot state their tasks")
                 return kept
         return []
+
+    def _tell(self, split: str, num: int, why: str) -> None:
+        """Say once that games are left out."""
+        if (split, why) not in self._told:
+            self._told.add((split, why))
+            logger.warning("split %s: %d games are left out: %s", split, num, why)
 
     def of(self, task: Task) -> Game:
         """Return the game that a task is played in. Raises TaskError."""
@@ -167,14 +183,27 @@ class GameLibrary:
         return regoal(data, traj, game.goal, game.sentence, plan(Episode(game)) or [])
 
     def _parse(self, source: str) -> Game:
+        """Parse a game. If its sentence states another goal than its own, as adapted games of others do, restate it."""
         data, _ = self._entries[source].read()
-        return parse_game(data, source)
+        game = parse_game(data, source)
+        try:
+            stated = read_sentence(game.sentence, game)
+        except RejectedTask:  # in words of its own
+            return game
+        if stated == game.goal:
+            return game
+        sentence = write_sentence(game.goal)
+        logger.warning("%s: its sentence %r is of another goal; players read %r", source, game.sentence, sentence)
+        return replace(game, sentence=sentence)
 
     def _read(self, split: str) -> dict[str, Entry]:
         files = self.paths(split)
         if files and files[0].suffix == ".xz":
             return _read_packed(files[0])
-        entries = {source: entry for source, entry in map(_read_folder, files) if entry is not None}
+        found = dict(map(_read_folder, files))
+        entries = {source: entry for source, entry in found.items() if entry is not None}
+        if left_out := sorted(found.keys() - entries):
+            self._tell(split, len(left_out), f"they are not marked as solvable, the first: {left_out[0]}")
         if entries:
             return entries
         raise TaskError(
@@ -190,13 +219,15 @@ def _read_packed(file: Path) -> dict[str, Entry]:
         sentence, kind = task_sentence(game.data["grammar"]), game.traj.get("task_type")
         if sentence is None or kind is None:
             raise TaskError(f"{file}, {game.path}: no task sentence or no task_type; copy or generate the file again")
+        if game.path in entries:
+            raise TaskError(f"{file}, {game.path}: the game occurs twice; remove one of the two lines")
         stored = zlib.compress(line.encode(), level=1)
         entries[game.path] = Entry(sentence=sentence, kind=kind, stored=stored, template=template)
     return entries
 
 
 def _read_folder(file: Path) -> tuple[str, Entry | None]:
-    """Return (source, game) of a game's folder. The game is None if alfworld-download did not mark it solvable."""
+    """Return (source, game) of a game's folder. The game is None if it is not marked as solvable."""
     source = "/".join(file.parent.parts[-3:])
     try:
         data = json.loads(file.read_text(encoding="utf-8"))

@@ -13,6 +13,7 @@ from shared_games import read_game
 from rlanything.domains.alfworld.domain import AlfworldDomain
 from rlanything.domains.alfworld.env import SimulatorEnv
 from rlanything.domains.alfworld.explorer import Explorer, make_prior
+from rlanything.domains.alfworld.game import parse_game
 from rlanything.domains.alfworld.goals import TEMPLATES, goals_of, read_sentence, write_sentence
 from rlanything.domains.alfworld.model import GoalKind
 from rlanything.domains.alfworld.planner import plan
@@ -271,7 +272,7 @@ def test_missing_games_and_corrupt_files_are_named(tmp_path, monkeypatch):
         AlfworldDomain(config_of("alfworld", tmp_path)).tasks("train")
 
 
-def test_games_that_alfworld_itself_leaves_out_are_left_out(world, tmp_path):
+def test_games_that_alfworld_itself_leaves_out_are_left_out_and_counted(world, tmp_path, caplog):
     game = next(load_packed(world.games / "train.jsonl.xz"))
     for name, solvable in (
         ("pick-Mug-1", True),
@@ -285,3 +286,33 @@ def test_games_that_alfworld_itself_leaves_out_are_left_out(world, tmp_path):
         (folder / "traj_data.json").write_text(json.dumps(game.traj))
     tasks = AlfworldDomain(config_of("alfworld", tmp_path)).tasks("train")
     assert [t.id for t in tasks] == ["train/pick-Mug-1/trial"]
+    assert "split train: 2 games are left out: text games cannot state their tasks" in caplog.text
+    assert "split train: 1 games are left out: they are not marked as solvable, the first: train/b/trial" in caplog.text
+
+
+def test_accepted_variants_are_a_split_of_their_own(world, tmp_path):
+    domain = AlfworldDomain(config_of("alfworld", world.games))
+    domain.rewriting.accepted = tmp_path / "json_2.1.1" / "run" / "syn_train"
+    task = domain.tasks("train")[0]
+    text = f"\\boxed{{{variant_sentence(domain.games.by_source(task.id))}}}"
+    variant = domain.rewriting.parse(text, task, Direction.EASIER, "v~1")
+    domain.rewriting.settle(variant, accepted=True)
+    loaded = AlfworldDomain(config_of("alfworld", tmp_path))
+    [again] = loaded.tasks("run/syn_train")
+    assert loaded.describe(again) == domain.describe(variant)
+    assert loaded.games.of(again).goal == domain.games.of(variant).goal
+
+
+def test_a_game_whose_sentence_is_of_another_goal_is_restated(world, tmp_path, caplog):
+    game = next(load_packed(world.games / "train.jsonl.xz"))
+    parsed = parse_game(game.data, game.path)
+    folder = tmp_path / "json_2.1.1" / "train" / "a" / "trial"
+    folder.mkdir(parents=True)
+    stale = write_sentence(next(goal for goal in goals_of(parsed) if goal != parsed.goal))
+    data = game.data | {"grammar": game.data["grammar"].replace(parsed.sentence, stale)}
+    (folder / "game.tw-pddl").write_text(json.dumps(data))
+    (folder / "traj_data.json").write_text(json.dumps(game.traj))
+    domain = AlfworldDomain(config_of("alfworld", tmp_path))
+    first = asyncio.run(domain.make_env(domain.tasks("train")[0]).reset())
+    assert stale not in first.text and write_sentence(parsed.goal) in first.text
+    assert "its sentence" in caplog.text and repr(stale) in caplog.text
