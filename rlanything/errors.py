@@ -9,6 +9,10 @@ class ConfigError(ClearError, ValueError):
     """A configuration that cannot run. The message names the key, the value found and the one expected."""
 
 
+class ModelError(ClearError, ValueError):
+    """A model whose files cannot be used. The message names the model, the file and the remedy."""
+
+
 class TaskError(ClearError, ValueError):
     """A task that cannot be used. The message names the task or file."""
 

@@ -14,10 +14,12 @@ from rlanything.config.schema import Config
 from rlanything.config.section import Learner, Role
 from rlanything.domains.registry import make_domain
 from rlanything.engines.base import EngineStats, peak_memory_gb
+from rlanything.engines.chat import Chat
 from rlanything.engines.chat_model import ChatModel, start_chat_model
 from rlanything.errors import RunError
 from rlanything.launch.membership import JOB_NODES
 from rlanything.plan.checks import check_domain
+from rlanything.plan.models import check_models
 from rlanything.plan.plan import Plan
 from rlanything.processes.versions import check_vllm
 from rlanything.rollout.collect import Collect, Collector
@@ -36,7 +38,7 @@ class Run:
     A run in one process has its engines and learners here. Otherwise `cluster` has them as replicas and ranks, and
     episodes run in its environment hosts. An evaluation has no learners.
 
-    Raises ConfigError, TaskError, EngineError, LearnerError or RunError naming what is missing.
+    Raises ConfigError, TaskError, ModelError, EngineError, LearnerError or RunError naming what is missing.
     """
 
     def __init__(self, plan: Plan, folder: RunFolder) -> None:
@@ -53,6 +55,7 @@ class Run:
                 check_domain(config, self.domain)
                 splits.insert(0, config.dataset.train_split)
             self.domain.prepare(splits)
+            chats = check_models(plan, plan.roles)
             self.cluster: Cluster | None = None
             if plan.needs_cluster:
                 from rlanything.cluster import cluster  # Ray takes seconds, and need not be installed
@@ -61,7 +64,7 @@ class Run:
                 self._closing.callback(self.cluster.close)
             self.models: dict[Role, ChatModel] = {}
             for role in plan.roles:
-                self.models[role] = self._chat_model(role, folder)
+                self.models[role] = self._chat_model(role, chats[role], folder)
                 self._closing.callback(self.models[role].engine.close)
             self.collect: Collect = (
                 self.cluster.collector(self.models, splits)
@@ -147,11 +150,11 @@ class Run:
         """End all engines and learners, even if one of them raises."""
         self._closing.close()
 
-    def _chat_model(self, role: Role, folder: RunFolder) -> ChatModel:
+    def _chat_model(self, role: Role, chat: Chat, folder: RunFolder) -> ChatModel:
         if self.cluster:
-            return self.cluster.chat_model(role)
+            return self.cluster.chat_model(role, chat)
         config, log = self.config, folder.logs / f"engine_{role}.log"
-        return start_chat_model(config.model.of(role), config.engine.of(role), config.experiment.seed, log)
+        return start_chat_model(config.model.of(role), config.engine.of(role), config.experiment.seed, log, chat)
 
     def _learner(self, role: Learner, folder: RunFolder) -> LocalLearner | RemoteLearner:
         config, training = self.config, self.config.training.of(role)

@@ -37,6 +37,7 @@ from rlanything.engines.template import ChatError
 from rlanything.errors import ConfigError
 from rlanything.evaluation.play import evaluation_tasks, run_evaluation
 from rlanything.learner.deepspeed import Learner
+from rlanything.plan.models import check_role
 from rlanything.processes.interrupts import raise_missed_interrupt
 from rlanything.rollout.collect import Collector
 from rlanything.runs.checkpoint import writing
@@ -147,7 +148,8 @@ class WarmStart:
         self.first = next(self.source)  # finds bad data before a model is loaded
         logs, name = Path(config.output).parent / "logs", f"sft_{Path(config.output).name}"
         logs.mkdir(parents=True, exist_ok=True)
-        self.model = start_chat_model(config.model, config.engine, config.seed, logs / f"{name}_engine.log")
+        chat = check_role(config.model, config.engine, learns=True)
+        self.model = start_chat_model(config.model, config.engine, config.seed, logs / f"{name}_engine.log", chat)
         training = config.training.model_copy(update={"num_update": 1, "num_epoch": 1, "kl_beta": 0.0})
         log = logs / f"{name}_learner.log"
         self.learner = Learner(config.model, training, config.max_update, 1.0, config.seed, log)

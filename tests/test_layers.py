@@ -22,7 +22,7 @@ BELOW = {
     "engines": {"errors", "types", "config", "processes", "weights"},
     "learner": {"errors", "types", "config", "processes", "weights"},
     "rollout": {"errors", "types", "config", "algorithm", "domains", "engines"},
-    "plan": {"errors", "types", "config", "algorithm", "domains", "engines", "weights", "runs"},
+    "plan": {"errors", "types", "config", "algorithm", "domains", "engines", "learner", "weights", "runs"},
     "runs": {"errors", "types", "config", "algorithm", "processes", "weights"},
 }
 WITHOUT_TORCH = ("errors", "types", "config", "algorithm", "domains.base", "domains.parts")

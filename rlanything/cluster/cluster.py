@@ -17,7 +17,6 @@ from rlanything.cluster.replica import REPLICA_OPTIONS, EngineReplica
 from rlanything.cluster.runtime import Runtime
 from rlanything.config.roles import LEARNERS
 from rlanything.config.section import Learner, Role
-from rlanything.engines import check_model
 from rlanything.engines.base import Engine
 from rlanything.engines.chat import Chat
 from rlanything.engines.chat_model import ChatModel
@@ -31,12 +30,10 @@ class Cluster:
     def __init__(self, plan: Plan, folder: RunFolder, data: Path | None) -> None:
         """`data` is the domain's folder, which every node must see.
 
-        Raises EngineError, RunError or VersionError if a model or a node does not allow the plan.
+        Raises RunError or VersionError if a node does not allow the plan.
         """
         config, self.plan, self.folder = plan.config, plan, folder
         self.placement, self.logs = plan.placement, folder.logs.absolute()
-        for role in plan.roles:  # found here: a replica that cannot start would be restarted in vain
-            check_model(config.model.of(role), config.engine.of(role))
         models = [Path(config.model.of(role).path) for role in plan.roles]
         paths = [folder.path, *([data.absolute()] if data else []), *models]
         self.runtime = Runtime(config, [path for path in paths if path.is_dir()])
@@ -48,7 +45,7 @@ class Cluster:
         self._health = HealthCheck(config.cluster.restart_timeout_s)
         self._learners: LearnerGroup | None = None
 
-    def chat_model(self, role: Role) -> ChatModel:
+    def chat_model(self, role: Role, chat: Chat) -> ChatModel:
         """A role's replicas as one engine, with its chat. Raises EngineError if a replica cannot start."""
         config, sleeps = self.config, self.placement.shares_devices
         options = REPLICA_OPTIONS | {"max_restarts": config.cluster.num_restart}
@@ -60,7 +57,7 @@ class Cluster:
         engine.stats()  # returns once all are up
         for i, replica in enumerate(replicas):
             self._health.watch(replica, f"replica {i} of the {role} engine", config.engine.of(role).step_timeout_s)
-        return ChatModel(engine, Chat(config.model.of(role)))
+        return ChatModel(engine, chat)
 
     def collector(self, models: Mapping[Role, ChatModel], splits: Sequence[str]) -> HostCollector:
         """Start the environment hosts. They call the replicas without going through this process."""

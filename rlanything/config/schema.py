@@ -271,6 +271,8 @@ class LearnerConfig(Section):
     """Packed tokens of one forward pass [tokens]."""
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     """Type of the forward pass, chosen as the engine's. Master weights are float32."""
+    export_dtype: Literal["model", "float32"] = "model"
+    """Type of the weights that checkpoints export in Hugging Face format: that of the model's files, or float32."""
     zero_stage: Annotated[int, Field(ge=0, le=3)] = 0
     """Stage of DeepSpeed ZeRO."""
     offload: bool = False

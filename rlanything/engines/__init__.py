@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rlanything.config.schema import EngineConfig, ModelConfig
 from rlanything.engines.base import Engine, EngineError
 from rlanything.engines.process import ProcessEngine
+from rlanything.weights.files import check_files
 
 if TYPE_CHECKING:
     from rlanything.engines.chat import Chat
@@ -46,8 +47,9 @@ def start_engine(
 def check_model(model: ModelConfig, config: EngineConfig) -> Chat:
     """Check everything about the model that can be checked without loading its weights. Returns its chat.
 
-    Raises EngineError if the model's folder lacks files, if a token has no embedding or if the attention heads cannot
-    be shared out; ChatError if the tokenizer or its chat template cannot be used.
+    Raises ModelError if a file of the model is missing or cut; EngineError if its folder is none of a model, if a token
+    has no embedding or if the attention heads cannot be shared out; ChatError if the tokenizer or its chat template
+    cannot be used.
     """
     from transformers import AutoConfig
 
@@ -62,6 +64,8 @@ def check_model(model: ModelConfig, config: EngineConfig) -> Chat:
             raise EngineError(f"model.path={model.path!r} has no tokenizer, expected tokenizer.json beside config.json")
     elif folder.is_absolute() or model.path.startswith((".", "~")) or model.path.count("/") > 1:  # no name of the hub
         raise EngineError(f"model.path={model.path!r} is no folder: make or download the model, or correct the path")
+    if folder.is_dir():
+        check_files(folder)
     chat = Chat(model)
     try:
         text = AutoConfig.from_pretrained(model.path, trust_remote_code=model.trust_remote_code).get_text_config()

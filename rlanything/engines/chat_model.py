@@ -9,7 +9,7 @@ from pathlib import Path
 from transformers.utils import logging
 
 from rlanything.config.schema import EngineConfig, ModelConfig
-from rlanything.engines import check_model, start_engine
+from rlanything.engines import start_engine
 from rlanything.engines.base import Engine, SamplingParams
 from rlanything.engines.chat import Chat
 from rlanything.engines.process import ProcessEngine
@@ -66,8 +66,7 @@ class ChatModel:
         return prompt, replies
 
 
-def start_chat_model(model: ModelConfig, config: EngineConfig, seed: int, log_path: Path) -> ChatModel:
-    """A model ready to be asked. Raises EngineError or ChatError naming what it lacks."""
+def start_chat_model(model: ModelConfig, config: EngineConfig, seed: int, log_path: Path, chat: Chat) -> ChatModel:
+    """A model ready to be asked. `chat` is what `check_model` returned for it. Raises EngineError if it cannot run."""
     logging.disable_progress_bar()  # transformers' own, for loading and saving, many times a run
-    chat = check_model(model, config)
     return ChatModel(start_engine(model, config, seed, log_path), chat)

@@ -254,8 +254,9 @@ class Learner:
                 held.data = held.data.to(device)
 
     def export(self, folder: Path) -> None:
-        """Write model (float32, adapters merged) and tokenizer in Hugging Face format; an older folder is replaced."""
-        export(folder, self.model.lm, self.tokenizer, self.config)
+        """Write model (adapters merged) and tokenizer in Hugging Face format; an older folder is replaced."""
+        dtype = torch.float32 if self.config.export_dtype == "float32" else self.model.source_dtype
+        export(folder, self.model.lm, self.tokenizer, self.config, dtype)
 
     def close(self) -> None:
         """Release the memory."""

@@ -5,6 +5,7 @@ ZeRO-3 gathers each weight from all ranks while one iterates, so every rank has 
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator
@@ -14,10 +15,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from transformers.utils import cached_file
 
 from rlanything.config.schema import LearnerConfig
 from rlanything.learner.adapters import BASE_LAYER, adapter_parameters
 from rlanything.weights.lora import LORA_B, merged
+
+GENERATION_CONFIG = "generation_config.json"
 
 
 def trained_weights(lm: nn.Module, config: LearnerConfig, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
@@ -39,8 +43,8 @@ def frozen_weights(lm: nn.Module, config: LearnerConfig) -> Iterator[tuple[str, 
     return ((name, tensor.float()) for name, tensor in _gathered(frozen, config.zero_stage))
 
 
-def export(folder: Path, lm: Any, tokenizer: Any, config: LearnerConfig) -> None:
-    """Write model (float32, adapters merged) and tokenizer in Hugging Face format, on rank 0.
+def export(folder: Path, lm: Any, tokenizer: Any, config: LearnerConfig, dtype: torch.dtype) -> None:
+    """Write model (weights of `dtype`, adapters merged) and tokenizer in Hugging Face format, on rank 0.
 
     All ranks must call this. The folder appears by rename, and replaces an older one.
     """
@@ -49,15 +53,32 @@ def export(folder: Path, lm: Any, tokenizer: Any, config: LearnerConfig) -> None
         adapters = [(name, tensor.clone()) for name, tensor in weights]
         weights = merged(frozen_weights(lm, config), adapters)
     writes = dist.get_rank() == 0
-    state = {name: tensor.to("cpu", copy=True) for name, tensor in weights if writes}
+    state = {name: tensor.to("cpu", dtype, copy=True) for name, tensor in weights if writes}
     if writes:
         part = folder.with_name(folder.name + ".part")
         shutil.rmtree(part, ignore_errors=True)
-        lm.save_pretrained(part, state_dict=state)
+        _save_model(part, lm, state, dtype)
         tokenizer.save_pretrained(part)
         shutil.rmtree(folder, ignore_errors=True)
         os.rename(part, folder)
     dist.barrier()
+
+
+def _save_model(folder: Path, lm: Any, state: dict[str, Tensor], dtype: torch.dtype) -> None:
+    """Save weights and configuration. transformers reads generation configs that it refuses to write: one is copied."""
+    source = cached_file(lm.name_or_path, GENERATION_CONFIG, _raise_exceptions_for_missing_entries=False)
+    generation_config = lm.generation_config
+    if source:
+        lm.generation_config = type(generation_config)()
+    try:
+        lm.save_pretrained(folder, state_dict=state)
+    finally:
+        lm.generation_config = generation_config
+    if source:
+        shutil.copyfile(source, folder / GENERATION_CONFIG)
+    # save_pretrained states the type of the parameters, which is float32.
+    written = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(written | {"dtype": str(dtype).removeprefix("torch.")}, indent=2))
 
 
 def _gathered(parameters: Iterable[tuple[str, nn.Parameter]], zero_stage: int) -> Iterator[tuple[str, Tensor]]:

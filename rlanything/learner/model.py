@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from rlanything.config.schema import LearnerConfig, ModelConfig
@@ -19,26 +19,12 @@ from rlanything.errors import LearnerError
 from rlanything.learner.attention import dense_mask, flex_mask
 from rlanything.learner.distributed import partitioned
 from rlanything.learner.packing import MicroBatch
+from rlanything.learner.trainable import check_trainable
 from rlanything.weights.precision import torch_dtype
 
 HEAD_CHUNK_ELEMENTS = 1 << 23  # logits held at once: 32 MiB in float32
 GPU_CHUNKS = 16  # factor of HEAD_CHUNK_ELEMENTS on a GPU, which small products would leave idle
 RECOMPILE_LIMIT = 64  # compiled variants of FlexAttention or of a layer: one per model, shape and kind of pass
-LOGIT_SCALINGS = ("logits_scaling", "logit_scale", "final_logit_softcapping")  # config keys that the head below ignores
-
-
-def check_trainable(config: Any, path: str) -> None:
-    """Raise LearnerError if a model's transformers config asks for something that `TreeModel` does not compute."""
-    kinds = sorted(set(getattr(config, "layer_types", None) or ()) - {"full_attention"})
-    if kinds:
-        raise LearnerError(f"model {path}: found layers of kind {', '.join(kinds)}, but only full_attention can train")
-    window = getattr(config, "sliding_window", None)
-    if window and not getattr(config, "layer_types", None) and window < config.max_position_embeddings:
-        raise LearnerError(
-            f"model {path}: found sliding_window={window} in all layers, but only full_attention can train"
-        )
-    if scalings := [name for name in LOGIT_SCALINGS if getattr(config, name, None) not in (None, 1)]:
-        raise LearnerError(f"model {path}: its config sets {', '.join(scalings)}, which the learner does not apply")
 
 
 class TreeModel(nn.Module):
@@ -59,6 +45,9 @@ class TreeModel(nn.Module):
         self.entropy_gradient = config.entropy_bonus != 0
         # Autocast's cache would keep a whole copy of the weights in `dtype`, which ZeRO-3 is meant to avoid.
         self.autocast_cache = config.zero_stage != 3
+        source = AutoConfig.from_pretrained(model.path, trust_remote_code=model.trust_remote_code)
+        check_trainable(source, model.path)
+        self.source_dtype: torch.dtype = source.dtype or torch.float32  # of the weights in the model's files
         with partitioned(config):
             self.lm = AutoModelForCausalLM.from_pretrained(
                 model.path,
@@ -67,7 +56,6 @@ class TreeModel(nn.Module):
                 attention_dropout=0.0,
                 attn_implementation="flex_attention" if device.type == "cuda" else "rlanything_tree",
             )
-        check_trainable(self.lm.config, model.path)
         # ZeRO-3 gathers the head whenever it is called. One call a pass, instead of one a chunk, makes ranks gather it
         # equally often, although they have unequal numbers of entries.
         self.lm.lm_head.forward = self._score

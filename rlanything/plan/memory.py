@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
 from rlanything.config.schema import Config, LearnerConfig, ModelConfig
 from rlanything.config.section import Role
 from rlanything.errors import ConfigError
 from rlanything.plan.plan import Plan
+from rlanything.weights.files import local_folder, tensor_shapes
 from rlanything.weights.precision import torch_dtype
 
 GIB = 2**30
@@ -41,32 +38,16 @@ class ModelSize:
 
 
 def model_size(model: ModelConfig) -> ModelSize:
-    """Read it from the model's local files, else from its name. Raises ConfigError if neither tells."""
-    files = sorted(_folder(model.path).glob("*.safetensors"))
+    """Read it from the model's local files, else from its name. Raises ConfigError if neither tells, and ModelError."""
+    files = sorted(local_folder(model.path).glob("*.safetensors"))
     if files:
-        return ModelSize(sum(_tensor_elements(f) for f in files), "its files")
+        return ModelSize(sum(math.prod(shape) for f in files for shape in tensor_shapes(f).values()), "its files")
     match = _SIZE_IN_NAME.search(Path(model.path).name)
     if match:
         return ModelSize(float(match[1]) * (1e9 if match[2].upper() == "B" else 1e6), "its name")
     raise ConfigError(
         f"model {model.path}: no such folder, and its name does not tell its size (such as 7B); check the path"
     )
-
-
-def _folder(path: str) -> Path:
-    """The folder of a model's files on this machine: its own, or the hub's cache. It may be missing."""
-    folder = Path(path)
-    if not folder.is_dir():
-        with suppress(LocalEntryNotFoundError, HFValidationError):
-            folder = Path(snapshot_download(path, local_files_only=True))
-    return folder
-
-
-def _tensor_elements(file: Path) -> int:
-    """Elements of a .safetensors, from its header alone."""
-    with open(file, "rb") as f:
-        header = json.loads(f.read(int.from_bytes(f.read(8), "little")))
-    return sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
 
 
 def engine_gib(config: Config, role: Role, size: ModelSize) -> tuple[float, float]:

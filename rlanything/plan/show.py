@@ -7,10 +7,10 @@ from pathlib import Path
 from rlanything.config.load import to_yaml
 from rlanything.config.section import Role
 from rlanything.domains.registry import make_domain
-from rlanything.engines import check_model
 from rlanything.errors import TaskError
 from rlanything.plan.checks import check_domain
 from rlanything.plan.memory import GIB, ModelSize, check_memory, device_gib, engine_gib, learner_bytes, model_size
+from rlanything.plan.models import check_models
 from rlanything.plan.placement import where
 from rlanything.plan.plan import Plan
 from rlanything.runs.progress import Progress
@@ -52,12 +52,9 @@ def print_plan(plan: Plan, progress: Progress) -> None:
 def print_devices(plan: Plan, progress: Progress) -> None:
     """Print the devices of each model and the memory that they must hold. Raises ConfigError if that cannot fit."""
     config, placement, experiment = plan.config, plan.placement, plan.config.experiment
-    sizes: dict[Role, ModelSize] = {}
-    for role in plan.roles:
-        model = config.model.of(role)
-        sizes[role] = model_size(model)
-        if Path(model.path).is_dir():  # a hub model is looked at when the run starts
-            check_model(model, config.engine.of(role))
+    sizes: dict[Role, ModelSize] = {role: model_size(config.model.of(role)) for role in plan.roles}
+    # A hub model is looked at when the run starts.
+    check_models(plan, [role for role in plan.roles if Path(config.model.of(role).path).is_dir()])
     rows = [_row(plan, role, size) for role, size in sizes.items()]
     total = experiment.num_node * experiment.num_device
     on = f"{total} accelerators, {config.cluster.placement}" if total else "the CPU"

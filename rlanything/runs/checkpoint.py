@@ -48,12 +48,13 @@ def save(root: Path, step: int, learners: Mapping[Learner, Saveable], state: dic
 
 @contextmanager
 def writing(final: Path, temporary: Path) -> Iterator[None]:
-    """Raise RunError if the disk refuses what the block writes, and remove the half-written folder."""
+    """Remove the half-written folder if the block raises anything. Raises RunError if the disk refuses."""
     try:
         yield
-    except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors have errors of their own
+    except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        if isinstance(error, RunError):  # such as a lost rank, which is not the disk's fault
+        # torch and safetensors have errors of their own; a RunError, as of a lost rank, is not the disk's fault.
+        if isinstance(error, RunError) or not isinstance(error, OSError | RuntimeError | SafetensorError):
             raise
         raise RunError(
             f"{final}: could not be written ({type(error).__name__}: {error}); free space if the "

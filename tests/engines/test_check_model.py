@@ -12,6 +12,7 @@ from rlanything.engines.base import EngineError
 from rlanything.engines.chat_model import start_chat_model
 from rlanything.engines.small.engine import _check_supported
 from rlanything.engines.template import ChatError
+from rlanything.errors import ModelError
 
 
 def test_tensor_parallelism_must_divide_the_heads(world):
@@ -70,7 +71,8 @@ def test_a_model_loads_its_tokenizer_once(world, tmp_path, monkeypatch):
 
     monkeypatch.setattr(AutoTokenizer, "from_pretrained", counted)
     config = EngineConfig(kind="transformers", dtype="float32", max_model_len=64, max_num_seqs=2, kv_cache_gb=0.01)
-    model = start_chat_model(ModelConfig(path=str(world.model)), config, 0, tmp_path / "engine.log")
+    path = ModelConfig(path=str(world.model))
+    model = start_chat_model(path, config, 0, tmp_path / "engine.log", check_model(path, config))
     model.engine.close()
     assert loaded == [str(world.model)]
 
@@ -86,3 +88,15 @@ def test_vllm_that_is_not_installed_is_named(world, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, f"rlanything.engines.vllm{module}", None)
     with pytest.raises(EngineError, match="engine.*kind=vllm: .* set kind=transformers"):
         start_engine(ModelConfig(path=str(world.model)), EngineConfig(kind="vllm"), 0, tmp_path / "log")
+
+
+def test_a_model_that_is_not_whole_is_found_before_anything_is_loaded(world, tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(world.model, model)
+    weights = model / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1000])
+    with pytest.raises(ModelError, match="model.safetensors: found .* bytes, but its header says"):
+        check_model(ModelConfig(path=str(model)), EngineConfig())
+    weights.unlink()
+    with pytest.raises(ModelError, match="has no weights"):
+        check_model(ModelConfig(path=str(model)), EngineConfig())

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from rlanything.config.schema import EngineConfig, ModelConfig
-from rlanything.engines import start_engine
+from rlanything.engines import check_model, start_engine
 from rlanything.engines.base import Completion, Engine, EngineError, PromptTooLong, SamplingParams
 from rlanything.engines.chat_model import start_chat_model
 
@@ -37,7 +37,8 @@ def engine(world, tmp_path):
 
 
 def test_a_conversation_is_encoded_over_there_into_the_same_prompt(world, tmp_path):
-    model = start_chat_model(ModelConfig(path=str(world.model)), CONFIG, 0, tmp_path / "engine.log")
+    config = ModelConfig(path=str(world.model))
+    model = start_chat_model(config, CONFIG, 0, tmp_path / "engine.log", check_model(config, CONFIG))
     messages = [{"role": "user", "content": "a mug"}]
     params = SamplingParams(max_tokens=4, seed=1, stop_token_ids=model.chat.stop_ids)
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 from deepspeed.runtime.zero.offload_config import OffloadStateTypeEnum as State
 from learner_helpers import random_samples, weights_of
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from safetensors.torch import load_file
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from rlanything.config.schema import LearnerConfig, ModelConfig
 from rlanything.errors import LearnerError
@@ -284,3 +285,39 @@ def test_zero_3_partitions_a_model_while_it_loads(model_folder):
     for name, parameter in parts.lm.named_parameters():
         assert parameter.numel() == 0 and whole[name].numel() > 0, "ZeRO-3 alone partitions a model"
         assert torch.equal(parameter.ds_tensor, whole[name].flatten()), "the only rank holds every element"
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"temperature": 0.9, "top_p": 0.6},
+        {"do_sample": False, "temperature": 0.6},
+        {"early_stopping": True},
+        {"do_sample": True, "temperature": 0.7, "top_k": 20, "repetition_penalty": 1.1},
+        {"do_sample": True, "temperature": 0.0},
+        {"max_length": 4096, "unknown_key": [1]},
+    ],
+)
+def test_a_generation_config_is_carried_along_as_it_is(model_folder, tmp_path, extra):
+    source = tmp_path / "source"
+    shutil.copytree(model_folder["qwen3"], source)
+    text = json.dumps({"eos_token_id": 2, "pad_token_id": 0} | extra)
+    (source / "generation_config.json").write_text(text)
+    learner = Learner(ModelConfig(path=str(source)), LearnerConfig(dtype="float32", kl_beta=0.0), 100)
+    learner.export(tmp_path / "model")
+    learner.close()
+    assert (tmp_path / "model" / "generation_config.json").read_text() == text
+
+
+@pytest.mark.parametrize(("wanted", "found"), [("model", torch.bfloat16), ("float32", torch.float32)])
+def test_an_export_has_the_type_of_the_models_files_or_float32(model_folder, tmp_path, wanted, found):
+    source = tmp_path / "source"
+    shutil.copytree(model_folder["qwen3"], source)
+    AutoModelForCausalLM.from_pretrained(source, dtype=torch.bfloat16).save_pretrained(source)
+    config = LearnerConfig(dtype="float32", kl_beta=0.0, export_dtype=wanted)
+    learner = Learner(ModelConfig(path=str(source)), config, 100)
+    learner.export(tmp_path / "model")
+    learner.close()
+    weights = load_file(tmp_path / "model" / "model.safetensors")
+    assert {tensor.dtype for tensor in weights.values()} == {found}
+    assert AutoConfig.from_pretrained(tmp_path / "model").dtype == found

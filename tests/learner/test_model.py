@@ -4,7 +4,7 @@ import pytest
 from transformers import LlamaConfig, MistralConfig, Qwen2Config
 
 from rlanything.errors import LearnerError
-from rlanything.learner.model import check_trainable
+from rlanything.learner.trainable import check_trainable
 
 
 def test_models_with_a_sliding_window_are_refused_unless_it_spans_their_context():
@@ -23,3 +23,19 @@ def test_scaled_logits_are_refused():
     config.final_logit_softcapping = 30.0
     with pytest.raises(LearnerError, match="sets final_logit_softcapping"):
         check_trainable(config, "m")
+
+
+def test_quantised_weights_are_refused():
+    config = LlamaConfig()
+    config.quantization_config = {"quant_method": "awq", "bits": 4}
+    with pytest.raises(LearnerError, match=r"model m: its weights are quantised \(awq\).*use the model"):
+        check_trainable(config, "m")
+
+
+def test_a_config_that_cannot_be_written_again_is_found_before_the_first_checkpoint(monkeypatch):
+    def refuse(self, folder):
+        raise ValueError("top_p is only for sampling")
+
+    monkeypatch.setattr(LlamaConfig, "save_pretrained", refuse)
+    with pytest.raises(LearnerError, match="model m: .*config.json but cannot write it.*top_p is only for sampling"):
+        check_trainable(LlamaConfig(), "m")

@@ -1,0 +1,39 @@
+"""Says of a model whether `learner.model.TreeModel` can train it, before its weights are loaded."""
+
+from __future__ import annotations
+
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from rlanything.errors import LearnerError
+
+LOGIT_SCALINGS = ("logits_scaling", "logit_scale", "final_logit_softcapping")  # config keys that `TreeModel` ignores
+
+
+def check_trainable(config: Any, path: str) -> None:
+    """Raise LearnerError if a model cannot be trained or exported, judging by its transformers config."""
+    quantization = getattr(config, "quantization_config", None)
+    if quantization:
+        method = quantization.get("quant_method") if isinstance(quantization, dict) else type(quantization).__name__
+        raise LearnerError(
+            f"model {path}: its weights are quantised ({method}), which cannot be trained; use the model that it was "
+            "made from"
+        )
+    kinds = sorted(set(getattr(config, "layer_types", None) or ()) - {"full_attention"})
+    if kinds:
+        raise LearnerError(f"model {path}: found layers of kind {', '.join(kinds)}, but only full_attention can train")
+    window = getattr(config, "sliding_window", None)
+    if window and not getattr(config, "layer_types", None) and window < config.max_position_embeddings:
+        raise LearnerError(
+            f"model {path}: found sliding_window={window} in all layers, but only full_attention can train"
+        )
+    if scalings := [name for name in LOGIT_SCALINGS if getattr(config, name, None) not in (None, 1)]:
+        raise LearnerError(f"model {path}: its config sets {', '.join(scalings)}, which the learner does not apply")
+    with TemporaryDirectory() as folder:  # now, and not at the first checkpoint
+        try:
+            config.save_pretrained(folder)
+        except Exception as error:  # each model's config has its own checks
+            raise LearnerError(
+                f"model {path}: transformers reads its config.json but cannot write it, so no checkpoint could be "
+                f"exported: {error}; correct that file"
+            ) from error

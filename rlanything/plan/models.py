@@ -1,0 +1,31 @@
+"""Checks a run's models by their small files, before any is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from transformers import AutoConfig
+
+from rlanything.config.schema import EngineConfig, ModelConfig
+from rlanything.config.section import Role
+from rlanything.engines import check_model
+from rlanything.engines.chat import Chat
+from rlanything.learner.trainable import check_trainable
+from rlanything.plan.plan import Plan
+
+
+def check_models(plan: Plan, roles: Iterable[Role]) -> dict[Role, Chat]:
+    """Check the models of some roles. Returns each one's chat. Raises as `check_role` does."""
+    config = plan.config
+    return {r: check_role(config.model.of(r), config.engine.of(r), r in plan.learners) for r in roles}
+
+
+def check_role(model: ModelConfig, engine: EngineConfig, learns: bool) -> Chat:
+    """Check that a model can be served and, if it `learns`, trained and exported. Returns its chat.
+
+    Raises ModelError, EngineError, ChatError or LearnerError.
+    """
+    chat = check_model(model, engine)
+    if learns:
+        check_trainable(AutoConfig.from_pretrained(model.path, trust_remote_code=model.trust_remote_code), model.path)
+    return chat

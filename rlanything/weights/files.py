@@ -1,0 +1,69 @@
+"""The files of a model's folder: all there, whole, and no pointers to others. Only their headers are read."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+from rlanything.errors import ModelError
+
+INDEX = "model.safetensors.index.json"
+OTHER_WEIGHTS = ("pytorch_model*.bin", "*.gguf")
+MAX_HEADER_BYTES = 100_000_000  # what the safetensors library allows
+_POINTER = b"version https://git-lfs"
+
+
+def local_folder(path: str) -> Path:
+    """The folder of a model's files on this machine: its own, or the hub's cache. It may be missing."""
+    folder = Path(path)
+    if not folder.is_dir():
+        with suppress(LocalEntryNotFoundError, HFValidationError):
+            folder = Path(snapshot_download(path, local_files_only=True))
+    return folder
+
+
+def check_files(folder: Path) -> None:
+    """Check the files of a model's own folder. Raises ModelError if one is missing, cut, or a pointer of Git LFS."""
+    for file in sorted(folder.iterdir()):
+        if file.is_file() and file.stat().st_size < 1024 and file.read_bytes().startswith(_POINTER):
+            raise ModelError(
+                f"model {folder}: {file.name} is a pointer of Git LFS, not the file; run git lfs pull there"
+            )
+    weights = sorted(folder.glob("*.safetensors"))
+    if not weights and not any(next(folder.glob(pattern), None) for pattern in OTHER_WEIGHTS):
+        raise ModelError(f"model {folder}: has no weights, expected *.safetensors; download the whole model")
+    if (folder / INDEX).is_file():
+        try:
+            named = sorted(set(json.loads((folder / INDEX).read_text())["weight_map"].values()))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ModelError(f"model {folder}: {INDEX} cannot be read ({error!r}); download it again") from error
+        if missing := [name for name in named if not (folder / name).is_file()]:
+            raise ModelError(
+                f"model {folder}: lacks {len(missing)} of the {len(named)} files that {INDEX} names, the first: "
+                f"{missing[0]}; download the whole model"
+            )
+    for file in weights:
+        tensor_shapes(file)
+
+
+def tensor_shapes(file: Path) -> dict[str, list[int]]:
+    """Names and shapes of the tensors of a .safetensors file. Raises ModelError if the file is cut or no such file."""
+    size = file.stat().st_size
+    try:
+        with open(file, "rb") as f:
+            num_header = int.from_bytes(f.read(8), "little")
+            if num_header > min(size - 8, MAX_HEADER_BYTES):
+                raise ValueError(f"its header would have {num_header} bytes")
+            header = json.loads(f.read(num_header))
+        tensors = {name: tensor for name, tensor in header.items() if name != "__metadata__"}
+        end = 8 + num_header + max((tensor["data_offsets"][1] for tensor in tensors.values()), default=0)
+        shapes = {name: list(tensor["shape"]) for name, tensor in tensors.items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ModelError(f"{file}: no safetensors file of {size} bytes ({error}); download it again") from error
+    if size != end:
+        raise ModelError(f"{file}: found {size} bytes, but its header says {end}; the file is cut, download it again")
+    return shapes
