@@ -30,7 +30,7 @@ def start_deepspeed(log_path: Path | None, timeout_s: float = 1800.0, joins: boo
     """
     # Set before the import, which otherwise probes for accelerators and warns on stdout if it finds none.
     os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
-    if not joins and not dist.is_initialized():
+    if not joins and not (dist.is_initialized() and dist.get_world_size() > 1):
         os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}  # DeepSpeed reads them again
     import deepspeed
 

@@ -18,6 +18,7 @@ from transformers import AutoTokenizer
 from rlanything.cluster.cluster import Cluster
 from rlanything.config.schema import Config
 from rlanything.engines.base import EngineError, SamplingParams
+from rlanything.engines.chat import Chat
 from rlanything.plan.plan import make_plan
 from rlanything.runs.folder import RunFolder
 from rlanything.types import Sample
@@ -77,6 +78,11 @@ def transfer(learner, engine, version: int) -> bool:
     return weights.stage().sent
 
 
+def policy_engine(cluster):
+    """The policy's replicas as one engine."""
+    return cluster.chat_model("policy", Chat(cluster.config.model.policy)).engine
+
+
 def process_ids(engine) -> list[int]:
     """Of the replicas, once all of them are up."""
     return [int(process.rsplit("/", 1)[1]) for process in engine._call_all("process_id")]
@@ -98,7 +104,7 @@ def kill(process_id: int) -> None:
 
 @pytest.mark.parametrize("straight", ["broadcast", "ipc"], indirect=True)
 def test_weights_arrive_straight_also_where_a_replica_dies(cluster, straight, monkeypatch):
-    engine = cluster.chat_model("policy").engine
+    engine = policy_engine(cluster)
     learner = cluster.learner("policy", 100, 1.0)
     assert [transfer(learner, engine, version) for version in (1, 2, 3)] == [False, True, True]
 
@@ -142,7 +148,7 @@ def test_a_replica_whose_engine_breaks_or_that_is_stopped_is_started_anew_and_it
     policy = cluster.config.engine.policy
     vllm = policy.kind == "vllm"
     policy.step_timeout_s = 60.0 if vllm else 20.0  # two vLLMs of up to three processes share the cores
-    engine = cluster.chat_model("policy").engine
+    engine = policy_engine(cluster)
     learner = cluster.learner("policy", 100, 1.0)
     transfer(learner, engine, 1)
     expected, first = ask(engine, 6), process_ids(engine)
@@ -177,7 +183,7 @@ def test_a_replica_that_breaks_in_a_transfer_is_started_anew_with_the_weights(cl
 
         replica.engine.load_weights = load
 
-    engine = cluster.chat_model("policy").engine
+    engine = policy_engine(cluster)
     learner = cluster.learner("policy", 100, 1.0)
     ray.get(engine.replicas[1].__ray_call__.remote(half_way))
     transfer(learner, engine, 1)
@@ -187,7 +193,7 @@ def test_a_replica_that_breaks_in_a_transfer_is_started_anew_with_the_weights(cl
 def test_a_replica_whose_vllm_dies_in_a_transfer_is_started_anew_with_the_weights(cluster):
     if cluster.config.engine.policy.kind != "vllm":
         pytest.skip("the small engine has no process of its own")
-    engine = cluster.chat_model("policy").engine
+    engine = policy_engine(cluster)
     learner = cluster.learner("policy", 100, 1.0)
     for version in (1, 2):  # the second one is a broadcast
         transfer(learner, engine, version)
@@ -203,7 +209,7 @@ def test_a_replica_whose_vllm_dies_in_a_transfer_is_started_anew_with_the_weight
 
 
 def test_a_replica_that_fails_while_it_is_started_anew_is_started_once_more(cluster):
-    engine = cluster.chat_model("policy").engine
+    engine = policy_engine(cluster)
     config = Path(cluster.config.model.policy.path) / "config.json"
     away, log = config.with_name("away"), Path(engine.logs.replace("*", "0"))
     config.rename(away)
@@ -221,7 +227,7 @@ def test_a_replica_of_another_version_is_told_and_dead_ones_are_named(cluster):
         replica.engine.version = 7
 
     cluster.config.cluster.num_restart = 0
-    engine = cluster.chat_model("policy").engine
+    engine = policy_engine(cluster)
     ray.get(engine.replicas[1].__ray_call__.remote(forget))
     with pytest.raises(EngineError, match=r"expected version 0 and one checksum in all of them, found .*\(7, "):
         engine.checksum()
@@ -234,7 +240,7 @@ def test_a_replica_of_another_version_is_told_and_dead_ones_are_named(cluster):
 
 @pytest.mark.slow
 def test_a_replica_that_dies_asleep_leaves_the_memory_to_learners_until_all_wake(cluster):
-    engine = cluster.chat_model("policy").engine
+    engine = policy_engine(cluster)
     learner = cluster.learner("policy", 100, 1.0)
     transfer(learner, engine, 1)
     engine.sleep()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -197,7 +198,14 @@ def in_python(source: str, folder: Path) -> subprocess.CompletedProcess[bytes]:
     environment |= {"USER": "user"}
     with open(folder / "input", "rb") as stdin:
         line = [os.path.realpath(sys.executable), "main.py"]
-        return subprocess.run(line, cwd=folder, stdin=stdin, capture_output=True, env=environment)
+        return subprocess.run(
+            line, cwd=folder, stdin=stdin, capture_output=True, env=environment, preexec_fn=heed_interrupts
+        )
+
+
+def heed_interrupts() -> None:
+    """Programs in the background of a shell ignore SIGINT, and so do those that they start."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def test_every_public_attribute_of_the_standard_streams_is_that_of_python(sandbox, tmp_path):
