@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class PackagesUnavailable(ClearError, RuntimeError):
-    """The packages cannot be installed. The message says why and what to do."""
+    """The packages cannot be installed or imported. The message says why and what to do."""
 
 
 def install(packages: Sequence[str], cache: Path | None = None) -> Path:

@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 from rlanything.errors import TaskError
 from rlanything.sandbox.kernel import SUPPORTED
-from rlanything.sandbox.packages import install, modules
+from rlanything.sandbox.packages import PackagesUnavailable, install, modules
 from rlanything.sandbox.protocol import MIB, Execution, Limits, Verdict, receive, send
 from rlanything.sandbox.seccomp import compile_filter
 
@@ -42,7 +42,7 @@ class Sandbox(AbstractContextManager["Sandbox"]):
 
     Raises SandboxUnavailable if this machine cannot isolate programs. With `allow_unisolated` they then run with
     resource limits alone, and can read and write everything that the current user can. Programs may import `packages`;
-    raises PackagesUnavailable if those cannot be installed.
+    raises PackagesUnavailable if those cannot be installed or imported.
     """
 
     def __init__(self, num_runner: int = 0, allow_unisolated: bool = False, packages: Sequence[str] = ()) -> None:
@@ -150,6 +150,9 @@ class _Runner:
         if answer is None or answer[0]["error"]:
             self.close()
             raise _unavailable(answer[0]["error"] if answer else "the runner process ended")
+        if "packages_error" in answer[0]:
+            self.close()
+            raise PackagesUnavailable(answer[0]["packages_error"])
 
     def execute(self, source: bytes, stdin: bytes, limits: Limits) -> Execution:
         """Execute one program. Raises OSError if the runner does not answer."""

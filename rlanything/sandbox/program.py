@@ -62,7 +62,9 @@ def preload(folder: str, modules: Sequence[str]) -> None:
         try:
             importlib.import_module(module)
         except Exception as error:  # a package may raise anything
-            raise ImportError(f"sandbox.packages: {module} cannot be imported in the sandbox: {error}") from error
+            raise ImportError(
+                f"sandbox.packages: {module} cannot be imported in the sandbox ({error}); leave it out"
+            ) from error
 
 
 def prepare() -> None:

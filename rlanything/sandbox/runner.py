@@ -58,7 +58,9 @@ def serve(fd: int) -> None:
         os.close(processes)
         seccomp = kernel.SystemCallFilter(seccomp_filter) if seccomp_filter else None
         runner = Runner(caller, isolated, seccomp, packages_mb)
-    except (OSError, ImportError) as error:
+    except ImportError as error:
+        return send(caller, {"error": "", "packages_error": str(error)})
+    except OSError as error:
         return send(caller, {"error": str(error)})
     gc.collect()
     gc.freeze()  # a garbage collection in a child would otherwise write to, and so copy, every page

@@ -10,7 +10,7 @@ import pytest
 
 from rlanything.sandbox import packages
 from rlanything.sandbox.packages import PackagesUnavailable, install, modules
-from rlanything.sandbox.pool import Sandbox, SandboxUnavailable
+from rlanything.sandbox.pool import Sandbox
 from rlanything.sandbox.protocol import Execution, Limits, Verdict
 
 
@@ -84,6 +84,7 @@ def test_what_is_no_requirement_is_refused_before_pip_sees_it(tmp_path, name):
         install([name], tmp_path)
 
 
-def test_a_package_that_cannot_be_imported_is_named(own):
-    with pytest.raises(SandboxUnavailable, match="own_broken cannot be imported in the sandbox: no licence"):
-        Sandbox(1, packages=[own[1]])
+@pytest.mark.parametrize("allow_unisolated", [False, True])
+def test_a_package_that_cannot_be_imported_is_named_and_never_drops_the_isolation(own, allow_unisolated):
+    with pytest.raises(PackagesUnavailable, match=r"own_broken cannot be imported in the sandbox \(no licence\)"):
+        Sandbox(1, allow_unisolated, packages=[own[1]])
