@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 from pathlib import Path
 
 from rlanything.domains.coding.problems import read_problems
+from rlanything.domains.rows import read_rows
 from rlanything.errors import ClearError, TaskError
 from rlanything.processes.guard import run_guarded
 
@@ -50,13 +50,10 @@ def download(dataset: str, out: Path, skip_bad: bool) -> None:
     """Fetch, check, write. Raises DownloadError, TaskError."""
     fetched = fetch(dataset)
     found, skipped = read_problems(fetched, skip_bad)
-    rows = json.loads(fetched.read_text(encoding="utf-8"))
+    rows = [row for _, row in read_rows(fetched, "question")]
     out.mkdir(parents=True, exist_ok=True)
     target, part = out / f"{dataset}.json", out / f"{dataset}.json.part"
-    if skipped:
-        part.write_text(json.dumps([rows[index] for index, _ in found]), encoding="utf-8")
-    else:
-        shutil.copyfile(fetched, part)
+    part.write_text(json.dumps([rows[index] for index, _ in found]), encoding="utf-8")
     part.replace(target)
     tests = sorted(len(payload["tests"]) for _, payload in found)
     print(

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from transformers.utils import cached_file
 
 from rlanything.config.schema import LearnerConfig
 from rlanything.learner.adapters import BASE_LAYER, adapter_parameters
+from rlanything.weights.files import local_folder
 from rlanything.weights.lora import LORA_B, merged
 
 GENERATION_CONFIG = "generation_config.json"
@@ -66,15 +66,14 @@ def export(folder: Path, lm: Any, tokenizer: Any, config: LearnerConfig, dtype: 
 
 def _save_model(folder: Path, lm: Any, state: dict[str, Tensor], dtype: torch.dtype) -> None:
     """Save weights and configuration. transformers reads generation configs that it refuses to write: one is copied."""
-    source = cached_file(lm.name_or_path, GENERATION_CONFIG, _raise_exceptions_for_missing_entries=False)
-    generation_config = lm.generation_config
-    if source:
+    source, generation_config = local_folder(lm.name_or_path) / GENERATION_CONFIG, lm.generation_config
+    if source.is_file():
         lm.generation_config = type(generation_config)()
     try:
         lm.save_pretrained(folder, state_dict=state)
     finally:
         lm.generation_config = generation_config
-    if source:
+    if source.is_file():
         shutil.copyfile(source, folder / GENERATION_CONFIG)
     # save_pretrained states the type of the parameters, which is float32.
     written = json.loads((folder / "config.json").read_text())

@@ -109,10 +109,11 @@ def read_solution(row: Mapping[str, Any]) -> str:
         languages, texts = value.get("language"), value.get("solution")
         if isinstance(languages, list) and isinstance(texts, list):
             value = [text for language, text in zip(languages, texts, strict=False) if language in (3, "PYTHON3")]
-    found = value[0] if isinstance(value, list) and value else "" if isinstance(value, list) else value
-    if not isinstance(found, str):
-        raise BadProblem(f"solution: found {type(found).__name__}, expected a program")
-    return found
+    if isinstance(value, list):
+        value = next(iter(value), "")
+    if not isinstance(value, str):
+        raise BadProblem(f"solution: found {type(value).__name__}, expected a program")
+    return value
 
 
 def read_pairs(row: Mapping[str, Any], name: str, read: Callable[[str, object, object], tuple[str, str]]) -> Pairs:
