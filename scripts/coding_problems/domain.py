@@ -31,12 +31,14 @@ class GeneratedProblems(CodingDomain):
 class GeneratedDemonstrating(CodingDemonstrating):
     """Demonstrations that are made of the rows' chains."""
 
+    domain: CodingDomain
+
     def answers(self) -> dict[str, tuple[str, Answer]]:
         """The rewriter's too, which other problems have no demonstrations for."""
         return super().answers() | {"rewriter": ("chain", self._rewriter)}
 
     def _reward(self, task: Task, rng: random.Random) -> tuple[list[Message], str]:
-        chain = task.payload.get("chain")
+        chain = task.payload.get("chain", [])
         tests = draw_tests(chain, rng, 1, small=True) if chain else None
         if tests is None:
             return super()._reward(task, rng)

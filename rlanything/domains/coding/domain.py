@@ -80,6 +80,8 @@ class CodingDomain(Domain):
 
     Options = CodingOptions
     options: CodingOptions
+    judging: CodingJudging
+    rewriting: CodingRewriting
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
