@@ -117,7 +117,7 @@ class ReplicatedEngine:
         self.version = version
 
     def _meet(self, weights: RemoteWeights) -> Meeting | None:
-        """Where replicas and learners meet, in a new place if a replica was restarted; None if one has no engine."""
+        """The place where replicas and learners meet, a new one after a restart; None if a replica has no engine."""
         processes = self._call_all("process_id")
         if not all(processes):  # a replica died asleep, and waits for its memory
             return None

@@ -39,7 +39,7 @@ class ExperimentConfig(Section):
     resume: Literal["auto", "never"] = "auto"
     """`auto` continues from the newest checkpoint of this name. `never` refuses a folder that holds a run."""
     sinks: list[Literal["tensorboard", "wandb", "trackio"]] = []
-    """Where figures go besides metrics.jsonl."""
+    """Services that get the figures besides metrics.jsonl."""
     num_thread: NonNegativeInt = 0
     """CPU threads of each process. 0 takes all cores if the run is one process, else one thread each."""
 
@@ -200,9 +200,9 @@ class RewardConfig(Section):
     temperature: PositiveFloat = 1.0
     """Sampling temperature."""
     consistency: Literal["feedback", "relative", "tests"] = "feedback"
-    """What an evaluation earns. `feedback`: agreement with the integrated feedback R (the paper). `relative`: agreement
-    with R against its mean over the task. `tests`, for coding: a unit test earns the wrong programs that it tells from
-    the correct ones (the paper)."""
+    """The reward of a judgement. `feedback`: agreement with the integrated feedback R (the paper). `relative`:
+    agreement with R against its mean over the task. `tests`, for coding: a unit test earns the wrong programs that it
+    tells from the correct ones (the paper)."""
     step_tests: Literal["valid_only", "all"] = "valid_only"
     """Unit tests that count in the step signal of coding: those that every correct program passes, or all."""
     group: Literal["step", "task"] = "step"
@@ -264,7 +264,7 @@ class LearnerConfig(Section):
     loss_mean: Literal["response", "token"] = "response"
     """`response` gives every response the same weight, `token` every token."""
     old_logprobs: Literal["learner", "engine"] = "learner"
-    """Where the logprobs before the updates come from: a pass of the learner, or the engine (no pass)."""
+    """The source of the logprobs before the updates: a pass of the learner, or the engine (no pass)."""
     importance_cap: NonNegativeFloat = 2.0
     """Highest importance weight of the learner's logprobs against the engine's. 0 corrects nothing."""
     micro_batch_tokens: PositiveInt = 8192

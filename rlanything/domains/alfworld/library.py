@@ -40,14 +40,14 @@ class PackedGame:
     data: dict[str, Any]
     """The content of its game.tw-pddl."""
     traj: dict[str, Any]
-    """What its traj_data.json says of the task."""
+    """The part of its traj_data.json that states the task."""
     annotations: tuple[str, ...]
     """Sentences in which people described the task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    """What all games of a packed file share."""
+    """The text that all games of a packed file share."""
 
     domain: str
     """The PDDL domain."""

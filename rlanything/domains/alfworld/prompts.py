@@ -45,7 +45,7 @@ class Prompts:
     style: str
     """`full` explains the rules; `compact` has the observations alone, for tiny models that demonstrations taught."""
     show_actions: str
-    """As in the options."""
+    """The option of this name."""
 
     def opening(self, first: Observation) -> list[Message]:
         """The policy's prompt before its first turn."""

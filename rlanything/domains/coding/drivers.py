@@ -58,5 +58,5 @@ def checking(checker: str) -> str:
 
 
 def checker_input(given: str, expected: str, found: str) -> str:
-    """What a checker's program reads."""
+    """The standard input of a checker's program."""
     return json.dumps({"input": given, "expected": expected, "found": found})
