@@ -13,27 +13,24 @@ import hashlib
 import inspect
 import json
 import os
-import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import replace
 from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from rlanything.config.schema import Config, ExperimentConfig, RolloutConfig
 from rlanything.config.sft import SftConfig
+from rlanything.conversations import encode, encode_file
 from rlanything.domains.base import Domain
-from rlanything.domains.parts import Conversation, RejectedTask, StepJudging, TestJudging
+from rlanything.domains.parts import RejectedTask, StepJudging, TestJudging
 from rlanything.domains.registry import make_domain, resolve_options
 from rlanything.engines.base import request_seed
 from rlanything.engines.chat import Chat
 from rlanything.engines.chat_model import start_chat_model
-from rlanything.engines.template import ChatError
 from rlanything.errors import ConfigError
 from rlanything.evaluation.play import evaluation_tasks, run_evaluation
 from rlanything.learner.deepspeed import Learner
@@ -44,74 +41,8 @@ from rlanything.runs.checkpoint import writing
 from rlanything.runs.progress import Progress
 from rlanything.types import Direction, Message, Sample, Task
 
-SOURCES = ("sft.py", "engines/chat.py", "engines/template.py", "domains/**/*.py", "learner/*.py")  # the result's code
-LETTERS = {"system": "s", "user": "u", "assistant": "a", "tool": "t"}
-TURNS = re.compile("s?ua((t+u?|u)a)*")  # the order of a conversation's roles, by their letters
-
-
-def encode(chat: Chat, conversation: Conversation) -> Sample:
-    """A conversation as one sample, with the tokens that a rollout of it would have had.
-
-    Raises ChatError, with the conversation's source, if the chat template cannot render it.
-    """
-    messages, tools = conversation.messages, conversation.tools
-    ids: list[int] = []
-    weights: list[float] = []
-    start = 0
-    try:
-        for i, message in enumerate(messages):
-            if message["role"] == "assistant":
-                render = chat.follow_up if start else chat.prompt
-                before, response = render(messages[start:i], tools).ids, chat.assistant(message, tools)
-                ids += [*before, *response]
-                weights += [0.0] * len(before) + [float(conversation.trained[i])] * len(response)
-                start = i + 1
-    except ChatError as error:
-        raise ChatError(f"{conversation.source}: {error}" if conversation.source else str(error)) from error
-    zeros = np.zeros(len(ids), np.float32)
-    return Sample(np.asarray(ids, np.int64), np.asarray(weights, np.float32), zeros, zeros, conversation.key)
-
-
-def read_conversations(path: Path) -> Iterator[Conversation]:
-    """The conversations of a .jsonl, over and over. Raises ConfigError naming the line."""
-    found = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        source = f"data={path}, line {number}"
-        try:
-            found.append(replace(_conversation(json.loads(line)), source=source))
-        except ConfigError as error:
-            raise ConfigError(f"{source}: {error}") from error
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ConfigError(f'{source}: expected {{"messages": [...]}} ({error!r})') from error
-    if not found:
-        raise ConfigError(f"data={path}: holds no conversation")
-    return cycle(found)
-
-
-def _conversation(line: dict[str, Any]) -> Conversation:
-    """{"messages": [...], "tools": [...]}; the tools may be left out."""
-    messages, tools = line["messages"], line.get("tools") or []
-    roles = [m["role"] for m in messages]
-    if not TURNS.fullmatch("".join(LETTERS.get(role, "?") for role in roles)):
-        raise ConfigError(
-            "expected user and assistant in turns, the assistant last, after at most one system message; tool messages "
-            f"may follow an assistant message; found {', '.join(map(str, roles)) or 'no message'}"
-        )
-    for i, (message, role) in enumerate(zip(messages, roles, strict=True), 1):
-        content, calls = message.get("content"), message.get("tool_calls") or []
-        parts = [] if isinstance(content, str) or (calls and content is None) else content
-        if not isinstance(parts, list) or not all(isinstance(p, dict) and "type" in p for p in parts):
-            raise ConfigError(f"message {i} ({role}): content: found {content!r}, expected a text or parts")
-        if calls and role != "assistant":
-            raise ConfigError(f"message {i} ({role}): tool_calls: only an assistant message may have them")
-        for call in calls:
-            function = call.get("function") if isinstance(call, dict) else None
-            if not isinstance(function, dict) or not isinstance(function.get("arguments"), dict):
-                raise ConfigError(
-                    f"message {i} (assistant): tool_calls: found {call!r}, expected "
-                    '{"type": "function", "function": {"name": ..., "arguments": {...}}}'
-                )
-    return Conversation(messages=messages, trained=[role == "assistant" for role in roles], tools=tools)
+SOURCES = ("sft.py", "conversations.py", "engines/chat.py", "engines/template.py", "domains/**/*.py", "learner/*.py")
+"""Code that determines the result."""
 
 
 def digest(config: SftConfig, domain: Domain) -> str:
@@ -140,29 +71,37 @@ class WarmStart:
     def __init__(self, config: SftConfig, domain: Domain, progress: Progress) -> None:
         self.config, self.domain, self.progress = config, domain, progress
         torch.set_num_threads(config.num_thread or len(os.sched_getaffinity(0)))
-        self.source = (
-            read_conversations(Path(config.data))
-            if config.data
-            else domain.demonstrations(config.role, config.dataset.train_split, config.seed)
-        )
-        self.first = next(self.source)  # finds bad data before a model is loaded
+        chat = check_role(config.model, config.engine, learns=True)
+        self.source = self._samples(chat)  # finds bad data before a model is loaded
         logs, name = Path(config.output).parent / "logs", f"sft_{Path(config.output).name}"
         logs.mkdir(parents=True, exist_ok=True)
-        chat = check_role(config.model, config.engine, learns=True)
         self.model = start_chat_model(config.model, config.engine, config.seed, logs / f"{name}_engine.log", chat)
         training = config.training.model_copy(update={"num_update": 1, "num_epoch": 1, "kl_beta": 0.0})
         log = logs / f"{name}_learner.log"
         self.learner = Learner(config.model, training, config.max_update, 1.0, config.seed, log)
 
+    def _samples(self, chat: Chat) -> Iterator[Sample]:
+        """What is learned, without an end. Bad data raises at once."""
+        config = self.config
+        if not config.data:
+            source = self.domain.demonstrations(config.role, config.dataset.train_split, config.seed)
+            return (encode(chat, c) for c in chain([next(source)], source))
+        samples = encode_file(Path(config.data), chat)
+        lengths = [len(s.ids) for s in samples]
+        self.progress.line(
+            f"warm start {config.role}: {len(samples):,} conversations of {config.data}, {sum(lengths):,} tokens, the "
+            f"longest {max(lengths):,}"
+        )
+        return cycle(samples)
+
     def run(self) -> float:
         """Train until the target or `max_update`; returns the last measure."""
-        config, source = self.config, chain([self.first], self.source)
+        config = self.config
         result, started = 0.0, time.perf_counter()
         with self.progress.phase(f"warm start {config.role}", config.max_update) as bar:
             for update in range(1, config.max_update + 1):
                 raise_missed_interrupt()
-                samples = [encode(self.model.chat, c) for c in islice(source, config.batch)]
-                loss = self.learner.update_supervised(samples)["loss"]
+                loss = self.learner.update_supervised(list(islice(self.source, config.batch)))["loss"]
                 bar.advance()
                 bar.note(f"loss {loss:.3f}")
                 due = update >= config.measure_from and update % config.measure_every == 0

@@ -143,9 +143,9 @@ def make_small_world(root: Path, hidden: int = 64) -> tuple[Path, Path]:
     from alfworld_games.generator import generate_games
 
     from rlanything.config.schema import LearnerConfig, ModelConfig
+    from rlanything.conversations import encode
     from rlanything.engines.chat import Chat
     from rlanything.learner.deepspeed import Learner
-    from rlanything.sft import encode
 
     games, model = root / "games", root / "model"
     for split, count in (("train", 24), ("eval_in_distribution", 6), ("eval_out_of_distribution", 6)):

@@ -46,10 +46,10 @@ def make_coding_world(root: Path, updates: int = 130) -> tuple[Path, Path]:
     from make_tiny_models import make_model, make_tokenizer
 
     from rlanything.config.schema import LearnerConfig, ModelConfig
+    from rlanything.conversations import encode
     from rlanything.domains.coding.domain import CodingDomain
     from rlanything.engines.chat import Chat
     from rlanything.learner.deepspeed import Learner
-    from rlanything.sft import encode
 
     problems, model = root / "problems", root / "model"
     problems.mkdir()

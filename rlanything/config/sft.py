@@ -22,8 +22,8 @@ class SftConfig(Section):
     seed: NonNegativeInt = 0
     """Seed of every random draw."""
     data: PathText = ""
-    """File of conversations, one `{"messages": [...]}` a line, whose assistant messages are learned. Empty learns the
-    domain's demonstrations."""
+    """File of conversations, JSON, JSON lines or Parquet, whose rows have `messages` and may have `tools`. The
+    assistant's messages are learned. Empty learns the domain's demonstrations."""
     dataset: DatasetConfig = DatasetConfig()
     measure_split: str = "eval_in_distribution"
     """Split that the measure is taken on."""

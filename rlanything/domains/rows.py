@@ -42,13 +42,15 @@ def read_rows(path: Path, field: str) -> list[tuple[str, Any]]:
             raise TaskError(f"{path}: not a Parquet file ({error}); fetch it again") from error
         return [(f"row {i}", row) for i, row in enumerate(table.to_pylist())]
     text = _text(path)
-    first = text.lstrip()[:1]
+    opens_object = text.lstrip().startswith("{")
+    if path.suffix == ".jsonl" and opens_object and (lines := _lines(path, text)) is not None:
+        return lines  # a line alone is a row, even if all its values are lists
     try:
         value = json.loads(text, parse_constant=_constant)
     except RecursionError as error:
         raise TaskError(f"{path}: values are nested too deeply") from error
     except ValueError as error:
-        lines = _lines(path, text) if first == "{" else None
+        lines = _lines(path, text) if opens_object else None
         if lines is None:
             raise TaskError(f"{path}: neither JSON nor JSON lines ({error}); fetch it again") from error
         return lines
@@ -82,7 +84,7 @@ def _constant(name: str) -> float | None:
 def _lines(path: Path, text: str) -> list[tuple[str, Any]] | None:
     """Read JSON lines, or return None if the first line is no JSON."""
     rows: list[tuple[str, Any]] = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):  # splitlines would cut texts at U+2028
         if line.strip():
             try:
                 rows.append((f"line {number}", json.loads(line, parse_constant=_constant)))

@@ -40,9 +40,22 @@ def test_every_form_of_json_gives_the_same_rows(tmp_path: Path, data: bytes) -> 
 
 def test_a_row_alone_and_lines_that_end_with_spaces_are_read(tmp_path: Path) -> None:
     (tmp_path / "one.jsonl").write_text(json.dumps(ROWS[0]) + "  \n")
-    assert read_rows(tmp_path / "one.jsonl", "question") == [("row 0", ROWS[0])]
+    assert read_rows(tmp_path / "one.jsonl", "question") == [("line 1", ROWS[0])]
     (tmp_path / "two.jsonl").write_text("\n" + json.dumps(ROWS[0]) + " \n\n" + json.dumps(ROWS[1]))
     assert read_rows(tmp_path / "two.jsonl", "question") == [("line 2", ROWS[0]), ("line 4", ROWS[1])]
+
+
+def test_a_line_alone_whose_values_are_lists_is_a_row(tmp_path: Path) -> None:
+    row = {"question": ["Add.", "Subtract."]}
+    (tmp_path / "one.jsonl").write_text(json.dumps(row))
+    assert read_rows(tmp_path / "one.jsonl", "question") == [("line 1", row)]
+
+
+def test_separators_of_lines_within_texts_do_not_cut_lines(tmp_path: Path) -> None:
+    rows = [{"question": "Add\u2028two\x85numbers\x0b."}] * 2
+    text = "\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+    (tmp_path / "two.jsonl").write_text(text, encoding="utf-8")
+    assert [row for _, row in read_rows(tmp_path / "two.jsonl", "question")] == rows
 
 
 def test_an_object_of_named_rows_names_the_tasks(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ from builders import config_of
 from runs_helpers import small_config
 
 from rlanything.config.schema import LearnerConfig, ModelConfig
+from rlanything.conversations import encode
 from rlanything.domains.alfworld.domain import AlfworldDomain
 from rlanything.engines.chat import Chat
 from rlanything.learner.deepspeed import Learner
 from rlanything.runs.metrics import read_jsonl
-from rlanything.sft import encode
 from rlanything.train import train
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

@@ -1,0 +1,122 @@
+"""Conversations to learn from: read from a file, checked, and encoded as the tokens that a rollout would have had."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlanything.domains.parts import Conversation
+from rlanything.domains.rows import read_rows
+from rlanything.engines.chat import Chat
+from rlanything.engines.template import ChatError
+from rlanything.errors import ConfigError, TaskError
+from rlanything.types import Message, Sample
+
+LETTERS = {"system": "s", "user": "u", "assistant": "a", "tool": "t"}
+TURNS = re.compile("s?ua((t+u?|u)a)*")  # the order of a conversation's roles, by their letters
+
+
+def encode(chat: Chat, conversation: Conversation) -> Sample:
+    """A conversation as one sample, with the tokens that a rollout of it would have had.
+
+    Raises ChatError, with the conversation's source, if the chat template cannot render it.
+    """
+    messages, tools = conversation.messages, conversation.tools
+    ids: list[int] = []
+    weights: list[float] = []
+    start = 0
+    try:
+        for i, message in enumerate(messages):
+            if message["role"] == "assistant":
+                render = chat.follow_up if start else chat.prompt
+                before, response = render(messages[start:i], tools).ids, chat.assistant(message, tools)
+                ids += [*before, *response]
+                weights += [0.0] * len(before) + [float(conversation.trained[i])] * len(response)
+                start = i + 1
+    except ChatError as error:
+        raise ChatError(f"{conversation.source}: {error}" if conversation.source else str(error)) from error
+    zeros = np.zeros(len(ids), np.float32)
+    return Sample(np.asarray(ids, np.int64), np.asarray(weights, np.float32), zeros, zeros, conversation.key)
+
+
+def encode_file(path: Path, chat: Chat) -> list[Sample]:
+    """The samples of a file of conversations. Raises ConfigError or ChatError naming the row."""
+    return [encode(chat, conversation) for conversation in read_conversations(path)]
+
+
+def read_conversations(path: Path) -> list[Conversation]:
+    """The conversations of a JSON, JSON lines or Parquet file, one a row. Raises ConfigError naming the row.
+
+    A row holds `messages` and may hold `tools`, both as the transformers library's chat templates take them, or as JSON
+    in a text. A null means that a key is absent. Arguments of tool calls may be JSON in a text, as OpenAI's API has it.
+    """
+    try:
+        rows = read_rows(path, "messages")
+    except TaskError as error:
+        raise ConfigError(f"data={error}") from error
+    found = []
+    for where, row in rows:
+        source = f"data={path}, {where}"
+        try:
+            found.append(replace(_conversation(row), source=source))
+        except ConfigError as error:
+            raise ConfigError(f"{source}: {error}") from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ConfigError(f'{source}: expected {{"messages": [...]}} ({error!r})') from error
+    if not found:
+        raise ConfigError(f"data={path}: holds no conversation")
+    return found
+
+
+def _conversation(row: dict[str, Any]) -> Conversation:
+    messages, tools = _without_nulls(_value(row["messages"])), _without_nulls(_value(row.get("tools"))) or []
+    roles = [m["role"] for m in messages]
+    if not TURNS.fullmatch("".join(LETTERS.get(role, "?") for role in roles)):
+        raise ConfigError(
+            "expected user and assistant in turns, the assistant last, after at most one system message; tool messages "
+            f"may follow an assistant message; found {', '.join(map(str, roles)) or 'no message'}"
+        )
+    checked = [_message(f"message {i} ({m['role']})", m) for i, m in enumerate(messages, 1)]
+    return Conversation(messages=checked, trained=[role == "assistant" for role in roles], tools=tools)
+
+
+def _message(where: str, message: dict[str, Any]) -> Message:
+    content, calls = message.get("content"), message.get("tool_calls") or []
+    parts = [] if isinstance(content, str) or (calls and content is None) else content
+    if not isinstance(parts, list) or not all(isinstance(p, dict) and "type" in p for p in parts):
+        raise ConfigError(f"{where}: content: found {content!r}, expected a text or parts")
+    if calls and message["role"] != "assistant":
+        raise ConfigError(f"{where}: tool_calls: only an assistant message may have them")
+    return {**message, "tool_calls": _calls(where, calls)} if calls else message
+
+
+def _calls(where: str, calls: Sequence[Any]) -> list[dict[str, Any]]:
+    read = []
+    for call in calls:
+        function = call.get("function") if isinstance(call, dict) else None
+        arguments = _value(function.get("arguments")) if isinstance(function, dict) else None
+        if not isinstance(function, dict) or not isinstance(arguments, dict):
+            raise ConfigError(
+                f"{where}: tool_calls: found {call!r}, expected "
+                '{"type": "function", "function": {"name": ..., "arguments": {...}}}'
+            )
+        read.append({**call, "function": {**function, "arguments": arguments}})
+    return read
+
+
+def _value(value: Any) -> Any:
+    """A value that may be JSON in a text. Raises ValueError if the text is no JSON."""
+    return json.loads(value) if isinstance(value, str) else value
+
+
+def _without_nulls(value: Any) -> Any:
+    """Leave out keys whose value is null: Parquet gives each message the keys of all messages."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value

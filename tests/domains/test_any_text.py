@@ -1,0 +1,66 @@
+"""A model may write anything: no text that it writes breaks a reader of its answers."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from rlanything.domains.answers import boxed, choose, last_object, parse_score
+from rlanything.domains.coding.prompts import parse_problem, parse_program, parse_test
+from rlanything.domains.markdown import fenced_blocks
+
+PIECES = [
+    *("```", "~~~", " ```", "python", "{.py}", ">>> ", "print(", "'''", "x = 1", "def f(", "<div>", "# ", "---"),
+    *(
+        "- ",
+        "1. ",
+        "> ",
+        "\t",
+        "  ",
+        "\n",
+        "\n",
+        "\r",
+        "\r\n",
+        "\x0b",
+        "\x0c",
+        "\x1c",
+        "\x85",
+        "\u2028",
+        "\x00",
+        "\ufeff",
+    ),
+    *("\\boxed{", "\\text{", "}", "{", "[", "]", "$", "-1", "1.", "٣", "²", "9" * 5000, "\ud800", "é", "😀"),
+    *(
+        '{"question": ',
+        '"a"',
+        ": ",
+        ", ",
+        "null",
+        "NaN",
+        "1e999",
+        "**Input:**",
+        "Test Input:",
+        "input",
+        "output",
+        "Output",
+    ),
+    *("<tool_call>", "<think>", "</think>", "(" * 300, "[" * 2000),
+]
+READERS = {
+    "fenced_blocks": fenced_blocks, "boxed": boxed, "parse_score": parse_score, "parse_program": parse_program,
+    "parse_test": parse_test, "parse_call": lambda text: parse_test(text, is_call=True), "parse_problem": parse_problem,
+    "choose": lambda text: choose(text, ["look", "go to desk 1"], numbered=True),
+    "last_object": lambda text: last_object(text, ["question"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_no_text_breaks_a_reader(name: str) -> None:
+    draw = random.Random(name)
+    for _ in range(3000):
+        text = "".join(draw.choices(PIECES, k=draw.randint(0, 30)))
+        try:
+            READERS[name](text)
+        except Exception as error:
+            raise AssertionError(f"{name} cannot read {text!r}") from error
