@@ -50,7 +50,7 @@ class Block:
 
 def fenced_blocks(text: str) -> list[Block]:
     """All fenced blocks of an answer, in order. A console session ("pycon") becomes the program that was typed."""
-    lines = _lines(text.replace("\r\n", "\n"))
+    lines = _lines(text.replace("\r\n", "\n").replace("\r", "\n"))  # CommonMark ends lines at all three
     blocks: list[Block] = []
     lead, budget = "", MAX_CHANGE
     tokens = _tokens(lines, 0)
@@ -115,7 +115,7 @@ def _tokens(lines: list[str], start: int) -> deque[tuple[int, Token]]:
 
 def _changes(lines: list[str], start: int, token: Token) -> Iterator[list[str]]:
     """Other readings of the block in line `start`: first those that end it earlier, then those that end it later."""
-    num_line = len(token.content.splitlines())
+    num_line = len(token.content.removesuffix("\n").split("\n")) if token.content else 0
     for i in range(start + 1, start + 1 + num_line):
         code = lines[i].rstrip()
         if code.endswith(token.markup) and code.strip(token.markup[0] + " \t>"):

@@ -81,6 +81,11 @@ def test_a_program_that_does_not_compile_leaves_the_blocks_after_it_alone() -> N
     assert blocks[1].lead == "Better:"
 
 
+def test_a_form_feed_in_a_program_is_no_end_of_a_line() -> None:
+    program = "x = 1\n\x0c\n\x0b\u2028\x85\x0c\nprint(\n"  # does not compile, so other ends are tried
+    assert fenced_blocks(f"{F}python\n{program}{F}")[0].text == program
+
+
 def test_a_console_session_is_the_program_that_was_typed() -> None:
     text = f"{F}pycon\n>>> for i in range(2):\n...     print(i)\n...\n0\n1\n>>> print('ok')\nok\n{F}"
     assert fenced_blocks(text)[0].text == "for i in range(2):\n    print(i)\n\nprint('ok')\n"

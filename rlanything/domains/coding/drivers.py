@@ -21,7 +21,7 @@ import json, linecache, sys
 program, name = {program!r}, {function!r}
 space = {{"__name__": "solution"}}
 exec({prelude!r}, space)
-arguments = [json.loads(line) for line in sys.stdin.read().splitlines() if line.strip()]
+arguments = [json.loads(line) for line in sys.stdin.read().split("\\n") if line.strip()]
 answer, sys.stdout = sys.stdout, sys.stderr  # what the program prints is not its answer
 linecache.cache["main.py"] = (len(program), None, program.splitlines(keepends=True), "main.py")
 exec(compile(program, "main.py", "exec"), space)

@@ -166,7 +166,7 @@ def calls(name: str, given: object, wanted: object) -> tuple[str, str]:
             f"{name}_input: found {given!r:.80}, expected a list of arguments, or one of them a line in JSON"
         )
     try:
-        arguments = [json.loads(line) for line in given.splitlines() if line.strip()]
+        arguments = [json.loads(line) for line in given.split("\n") if line.strip()]
         result = json.loads(wanted) if isinstance(wanted, str) else wanted
     except (ValueError, RecursionError) as error:
         raise BadProblem(f"{name}: {given!r:.80} and {wanted!r:.80}: expected values in JSON ({error})") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
@@ -40,6 +41,7 @@ def verdict(trials, program, given, wanted, **rules):
         (TWO_SUM, "twoSum", "[2, 7, 11]\n9", "[0, 1]", OK),
         (TWO_SUM, "twoSum", "[2, 7, 11]\n9", "[1, 0]", WRONG),
         ("def f(a, b):\n    return a + b", "f", '"x"\n"y"', '"xy"', OK),
+        ("def f(a, b):\n    return a + b", "f", '"x\u2028\x85"\n"y"', json.dumps("x\u2028\x85y"), OK),
         ("def f():\n    return None", "f", "", "null", OK),
         ("def f(x):\n    print('trace', x)\n    return x / 3", "f", "1", "0.3333333", OK),
         ("def f(x):\n    return tuple(x), {'a': x}", "f", "[1]", '[[1], {"a": [1]}]', OK),
