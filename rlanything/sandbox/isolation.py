@@ -110,6 +110,7 @@ def _build_root(root: Path, sources: dict[Path, int]) -> None:
         kernel.mount(f"/dev/{device}", root / "dev" / device, "", kernel.MS_BIND)
         kernel.make_read_only(root / "dev" / device, device=True)
     (root / "tmp").mkdir()
+    (root / "dev" / "shm").symlink_to("/tmp")  # semaphores of multiprocessing are files there (sem_overview(7))
     kernel.enter_root(root)
     kernel.make_read_only(Path("/"))
 

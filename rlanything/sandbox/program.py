@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import atexit
 import builtins
+import concurrent.futures
 import contextlib
 import gc
 import importlib
 import io
 import linecache
+import multiprocessing.dummy
 import os
 import random
 import re
@@ -24,7 +26,9 @@ import threading
 import traceback
 import types
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, process
 from importlib.machinery import SourceFileLoader
+from multiprocessing.pool import ThreadPool
 from typing import Any, NoReturn
 
 PRELOADED = (
@@ -33,6 +37,7 @@ PRELOADED = (
 ).split()
 FILE = "main.py"
 MEMORY_EXIT = 79  # exit status of a program that ran out of memory
+MAX_WORKER = 8  # of a pool that stands for processes
 STREAMS = (
     (0, "stdin", "r", "surrogateescape"),
     (1, "stdout", "w", "surrogateescape"),
@@ -87,6 +92,38 @@ def prepare() -> None:
     builtins.open = io.open = _named_as(_open, _open_standard)
     os.open = _named_as(_open_descriptor, _open_standard_descriptor)
     threading.stack_size = _named_as(_set_stack_size, _stack_size)
+    _use_threads_for_processes()
+
+
+def _use_threads_for_processes() -> None:
+    """Let `multiprocessing` and ProcessPoolExecutor work with threads: a program cannot start processes.
+
+    `multiprocessing.dummy` is the standard library's own replacement. Limits of time count all threads of a process.
+    """
+    for name in (*multiprocessing.dummy.__all__, "Array", "Value"):
+        setattr(multiprocessing, name, getattr(multiprocessing.dummy, name))
+    multiprocessing.Pool = _pool
+    multiprocessing.get_context = lambda method=None: multiprocessing  # type: ignore[assignment]
+    process.ProcessPoolExecutor = concurrent.futures.ProcessPoolExecutor = _executor  # type: ignore
+
+
+def _pool(
+    processes: int | None = None, initializer: Any = None, initargs: Any = (), maxtasksperchild: int | None = None
+) -> ThreadPool:
+    """Replace `multiprocessing.Pool`. It starts all its workers at once, and a program may have few threads."""
+    return ThreadPool(MAX_WORKER if processes is None else min(processes, MAX_WORKER), initializer, initargs)
+
+
+def _executor(
+    max_workers: int | None = None,
+    mp_context: object = None,
+    initializer: Any = None,
+    initargs: Any = (),
+    *,
+    max_tasks_per_child: int | None = None,
+) -> ThreadPoolExecutor:
+    """Replace `concurrent.futures.ProcessPoolExecutor`, whose workers start when they are needed."""
+    return ThreadPoolExecutor(max_workers, "", initializer, initargs)
 
 
 def _standard_stream(fd: int, name: str, mode: str, errors: str) -> io.TextIOWrapper:

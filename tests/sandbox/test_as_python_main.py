@@ -244,3 +244,23 @@ def test_room_for_a_stack_is_no_memory_for_anything_else(sandbox):
     source = "import threading\nthreading.stack_size(10**9)\nx = bytearray(b'1' * (700 << 20))\nprint(len(x))"
     result = in_sandbox(sandbox, source, Limits(memory_mb=256, wall_s=120.0))
     assert result.verdict is Verdict.MEMORY_LIMIT
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from multiprocessing import Pool\ndef f(x):\n    return x * x\n"
+        "if __name__ == '__main__':\n    with Pool(2) as p:\n        print(sum(p.map(f, range(4))))",
+        "import multiprocessing as mp\nwith mp.get_context('fork').Pool(64, maxtasksperchild=1) as p:\n"
+        "    print(p.apply(pow, (2, 5)))",
+        "from multiprocessing import Process, Queue, Value\nq = Queue()\n"
+        "p = Process(target=q.put, args=(7,))\np.start()\np.join()\nprint(q.get(), p.exitcode, Value('i', 3).value)",
+        "from concurrent.futures import ProcessPoolExecutor\nwith ProcessPoolExecutor(2) as e:\n"
+        "    print(list(e.map(abs, [-1, 2])))",
+        "from multiprocessing.pool import ThreadPool\nprint(ThreadPool(3).map(abs, [-1, 2]))",
+        "import concurrent.futures as cf\nprint(cf.ProcessPoolExecutor(max_workers=3).submit(sum, [1, 2]).result())",
+    ],
+)
+def test_pools_of_processes_work(sandbox, tmp_path, source):
+    expected, found = in_python(source, tmp_path), in_sandbox(sandbox, source)
+    assert (found.verdict, found.output) == (Verdict.OK, expected.stdout), found
