@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from rlanything.config.checks import check, check_sft
 from rlanything.config.faults import messages, shown
-from rlanything.config.reading import is_section, is_text, kind_of, read_yaml
+from rlanything.config.reading import is_section, is_text, kind_of, read_yaml, scalar
 from rlanything.config.schema import Config
 from rlanything.config.section import Section
 from rlanything.config.sft import SftConfig
@@ -96,8 +96,14 @@ def _read_file(name: str, schema: type[Section]) -> dict[str, Any]:
 
 
 def _read_override(key: str, text: str, schema: type[Section]) -> Any:
-    """The value of a text key is taken as it stands, any other is read as YAML."""
+    """The value of a text key is taken as it stands, any other is read as YAML.
+
+    Only the domain knows the types of its options (no `kind`). A word there is no more than a scalar, so that `a #b`
+    and `a: b` stay whole.
+    """
     kind = kind_of(schema, key)
+    if kind is None and not text.lstrip().startswith(("[", "{", "'", '"')):
+        return scalar(text)
     try:
         return text if is_text(kind) else read_yaml(text, kind)
     except yaml.YAMLError as error:

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_origin, get_type_hints
 
 from pydantic import ValidationError, create_model
 
@@ -77,13 +77,20 @@ def make_options(key: str, kind: type[T], values: Mapping[str, Any]) -> T:
 def _validated(key: str, model: type[Options], values: Mapping[str, Any]) -> Options:
     """The options at `key` as a model of them. Raises ConfigError with a line for every fault.
 
-    YAML was read without the model, so an unquoted text such as 12 became a number; it becomes text again here.
+    YAML was read without the model, so an unquoted text such as 12 became a number; it becomes text again here. YAML
+    has no tuples, so a list becomes one where the model expects it.
     """
-    given = {k: str(v) if type(v) is int and is_text(kind_of(model, k)) else v for k, v in values.items()}
+    given = {k: _as_expected(kind_of(model, k), v) for k, v in values.items()}
     try:
         return model.model_validate(given)
     except ValidationError as error:
         raise ConfigError("\n".join(messages(error, model, given, {}, key))) from None
+
+
+def _as_expected(kind: Any, value: Any) -> Any:
+    if type(value) is int and is_text(kind):
+        return str(value)
+    return tuple(value) if isinstance(value, list) and get_origin(kind) is tuple else value
 
 
 def _checked(

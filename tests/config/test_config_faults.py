@@ -1,5 +1,7 @@
 """Every fault of a configuration is told, each with its key, where it was set, and what to write in its place."""
 
+from dataclasses import dataclass
+
 import pytest
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
@@ -100,6 +102,19 @@ def test_options_that_do_not_fit_the_domain_are_named():
             "dataset.options.show_action: unknown, did you mean show_actions? "
             "known keys there: backend, project, show_actions",
         ]
+
+
+@pytest.mark.parametrize("text", ["001", "2026-01-01", "12:30:45", "yes", "a #b", "a: b", "*x", "- x", "0x1F", "a, b"])
+def test_a_text_option_is_taken_as_written_on_the_command_line(tmp_path, text):
+    @dataclass
+    class Options:
+        word: str
+        names: tuple[str, ...] = ()
+
+    (tmp_path / "c.yaml").write_text("experiment: {name: x}\n")
+    words = [f"config={tmp_path}/c.yaml", f"dataset.options.word={text}", "dataset.options.names=[a, b]"]
+    found = make_options("dataset.options", Options, load_as(Config, words).dataset.options)
+    assert found == Options(text, ("a", "b"))
 
 
 def test_options_of_another_domain_are_refused():
