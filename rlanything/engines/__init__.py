@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlanything.config.schema import EngineConfig, ModelConfig
 from rlanything.engines.base import Engine, EngineError
@@ -48,8 +48,8 @@ def check_model(model: ModelConfig, config: EngineConfig) -> Chat:
     """Check everything about the model that can be checked without loading its weights. Returns its chat.
 
     Raises ModelError if a file of the model is missing or cut; EngineError if its folder is none of a model, if a token
-    has no embedding or if the attention heads cannot be shared out; ChatError if the tokenizer or its chat template
-    cannot be used.
+    has no embedding, if it has too few positions for `max_model_len` or if its attention heads cannot be shared out;
+    ChatError if the tokenizer or its chat template cannot be used.
     """
     from transformers import AutoConfig
 
@@ -66,11 +66,11 @@ def check_model(model: ModelConfig, config: EngineConfig) -> Chat:
         raise EngineError(f"model.path={model.path!r} is no folder: make or download the model, or correct the path")
     if folder.is_dir():
         check_files(folder)
-    chat = Chat(model)
     try:
         text = AutoConfig.from_pretrained(model.path, trust_remote_code=model.trust_remote_code).get_text_config()
-    except (OSError, ValueError) as error:
+    except Exception as error:  # each model's config has its own checks
         raise EngineError(f"model.path={model.path!r}: config.json cannot be read: {error}") from error
+    chat = Chat(model)
     token, largest = max(chat.vocabulary().items(), key=lambda item: item[1])
     if largest >= text.vocab_size:
         raise EngineError(
@@ -78,17 +78,33 @@ def check_model(model: ModelConfig, config: EngineConfig) -> Chat:
             f"{text.vocab_size} in config.json means that ids from {text.vocab_size} on have no embedding; use the "
             "tokenizer that belongs to the model, or enlarge the embedding (resize_token_embeddings) and save the model"
         )
-    size = config.tensor_parallel_size
+    _check_length(text, model.path, config.max_model_len)
+    _check_heads(text, model.path, config.tensor_parallel_size)
+    return chat
+
+
+def _check_length(text: Any, path: str, length: int) -> None:
+    """Raise EngineError if sequences could be longer than a model has positions, which vLLM refuses."""
+    positions = getattr(text, "max_position_embeddings", None)
+    rope = getattr(text, "rope_parameters", None) or {}
+    if positions and length > positions and rope.get("rope_type", "default") == "default":  # others stretch positions
+        raise EngineError(
+            f"engine.*.max_model_len: found {length}, but model.path={path!r} has {positions} positions "
+            f"(max_position_embeddings in config.json); set max_model_len={positions} for this role's engine"
+        )
+
+
+def _check_heads(text: Any, path: str, size: int) -> None:
+    """Raise EngineError if `size` workers cannot share out a model's attention heads."""
     if size > 1:
         if text.num_attention_heads % size:
             raise EngineError(
                 f"tensor_parallel_size={size} does not divide the {text.num_attention_heads} attention heads of "
-                f"model.path={model.path!r}; choose a divisor of both them and experiment.num_device"
+                f"model.path={path!r}; choose a divisor of both them and experiment.num_device"
             )
         kv_heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
         if kv_heads % size and size % kv_heads:  # vLLM gives a worker several of them, or several workers the same one
             raise EngineError(
                 f"tensor_parallel_size={size} neither divides the {kv_heads} key-value heads of model.path="
-                f"{model.path!r} nor is a multiple of them; choose one that does"
+                f"{path!r} nor is a multiple of them; choose one that does"
             )
-    return chat

@@ -42,7 +42,7 @@ class Chat:
     def __init__(self, model: ModelConfig) -> None:
         try:
             self.tokenizer: Any = AutoTokenizer.from_pretrained(model.path, trust_remote_code=model.trust_remote_code)
-        except (OSError, ValueError) as error:
+        except Exception as error:  # tokenizers raises no narrower one for a broken file
             why = str(error).partition("\n")[0]
             raise ChatError(
                 f"model {model.path}: no tokenizer could be loaded ({why}); expected tokenizer.json beside "

@@ -36,6 +36,52 @@ def test_tensor_parallelism_must_fit_the_key_value_heads(world, tmp_path):
             check_model(ModelConfig(path=str(model)), EngineConfig(tensor_parallel_size=size))
 
 
+def test_sequences_longer_than_the_model_has_positions_are_refused(world, tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(world.model, model)
+    config = AutoConfig.from_pretrained(model)
+    config.max_position_embeddings = 2048
+    config.save_pretrained(model)
+    check_model(ModelConfig(path=str(model)), EngineConfig(max_model_len=2048))
+    with pytest.raises(
+        EngineError, match="max_model_len: found 4096, but .* has 2048 positions .*set max_model_len=2048"
+    ):
+        check_model(ModelConfig(path=str(model)), EngineConfig(max_model_len=4096))
+    config.rope_parameters = {
+        "rope_type": "yarn",
+        "rope_theta": 1e4,
+        "factor": 4.0,
+        "original_max_position_embeddings": 2048,
+    }
+    config.save_pretrained(model)
+    check_model(ModelConfig(path=str(model)), EngineConfig(max_model_len=8192))
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "said"),
+    [
+        ("config.json", "{", "config.json cannot be read"),
+        ("config.json", "[]", "config.json cannot be read"),
+        (
+            "config.json",
+            '{"model_type": "qwen3", "rope_parameters": {"rope_type": "yarn"}}',
+            "config.json cannot be read",
+        ),
+        ("config.json", '{"model_type": "qwen3", "num_attention_heads": "many"}', "config.json cannot be read"),
+        ("config.json", '{"model_type": "nobody"}', "config.json cannot be read"),
+        ("tokenizer.json", "{}", "no tokenizer could be loaded"),
+        ("tokenizer.json", '{"model": {"type": "Nobody"}}', "no tokenizer could be loaded"),
+        ("tokenizer_config.json", "[1]", "no tokenizer could be loaded"),
+    ],
+)
+def test_a_broken_file_is_one_message(world, tmp_path, file, text, said):
+    model = tmp_path / "model"
+    shutil.copytree(world.model, model)
+    (model / file).write_text(text)
+    with pytest.raises((EngineError, ChatError, ModelError), match=f"{model}.*{said}"):
+        check_model(ModelConfig(path=str(model)), EngineConfig())
+
+
 def test_tokens_without_an_embedding_are_named(world, tmp_path):
     model = tmp_path / "model"
     shutil.copytree(world.model, model)
