@@ -58,7 +58,11 @@ def check_model(model: ModelConfig, config: EngineConfig) -> Chat:
     folder = Path(model.path)
     if folder.is_dir():
         if not (folder / "config.json").is_file():
-            raise EngineError(f"model.path={model.path!r} has no config.json, expected a Hugging Face model folder")
+            inside = next(iter(sorted(folder.glob("*/config.json"))), None)
+            hint = f"; {inside.parent} is one" if inside else ""
+            raise EngineError(
+                f"model.path={model.path!r} has no config.json, expected a Hugging Face model folder{hint}"
+            )
         # Without one transformers would make an empty tokenizer from config.json's model_type, and say nothing.
         if not any(next(folder.glob(p), None) for p in TOKENIZER_FILES):
             raise EngineError(f"model.path={model.path!r} has no tokenizer, expected tokenizer.json beside config.json")
@@ -69,7 +73,9 @@ def check_model(model: ModelConfig, config: EngineConfig) -> Chat:
     try:
         text = AutoConfig.from_pretrained(model.path, trust_remote_code=model.trust_remote_code).get_text_config()
     except Exception as error:  # each model's config has its own checks
-        raise EngineError(f"model.path={model.path!r}: config.json cannot be read: {error}") from error
+        why = str(error).partition("\n")[0]
+        what = "config.json cannot be read" if folder.is_dir() else "no such folder, and the hub did not give it"
+        raise EngineError(f"model.path={model.path!r}: {what}: {why}") from error
     chat = Chat(model)
     token, largest = max(chat.vocabulary().items(), key=lambda item: item[1])
     if largest >= text.vocab_size:

@@ -36,6 +36,12 @@ def test_tensor_parallelism_must_fit_the_key_value_heads(world, tmp_path):
             check_model(ModelConfig(path=str(model)), EngineConfig(tensor_parallel_size=size))
 
 
+def test_the_folder_of_a_checkpoint_names_the_model_within_it(world, tmp_path):
+    shutil.copytree(world.model, tmp_path / "policy" / "hf")
+    with pytest.raises(EngineError, match=f"policy' has no config.json, .*; {tmp_path}/policy/hf is one"):
+        check_model(ModelConfig(path=str(tmp_path / "policy")), EngineConfig())
+
+
 def test_sequences_longer_than_the_model_has_positions_are_refused(world, tmp_path):
     model = tmp_path / "model"
     shutil.copytree(world.model, model)
