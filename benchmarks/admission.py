@@ -26,7 +26,7 @@ from safetensors.torch import load_file
 class Unpaced(Spread):
     """Requests that name no session: the engine knows not which belong together."""
 
-    async def generate(self, prompt_ids: list[int], sampling: Any, n: int = 1) -> Any:
+    async def generate(self, prompt_ids: list[int], sampling: Any, n: int = 1, images: Any = ()) -> Any:
         return await super().generate(prompt_ids, replace(sampling, session=""), n)
 
 

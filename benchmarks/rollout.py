@@ -45,7 +45,7 @@ class Spread:
     def __init__(self, engine: Any) -> None:
         self.engine, self.version = engine, 0
 
-    async def generate(self, prompt_ids: list[int], sampling: Any, n: int = 1) -> Any:
+    async def generate(self, prompt_ids: list[int], sampling: Any, n: int = 1, images: Any = ()) -> Any:
         length = int(MEDIAN * random.Random(sampling.seed).lognormvariate(0, SIGMA))
         sampling = replace(sampling, max_tokens=max(2, min(LONGEST, length)), stop_token_ids=())
         [completion] = await self.engine.generate(prompt_ids, sampling, n)

@@ -201,27 +201,28 @@ class ToolSums(Sums):
 
 # [/tools]
 # [images]
-from pathlib import Path  # noqa: E402
+import io  # noqa: E402
+
+from PIL import Image, ImageDraw  # noqa: E402
 
 
 class DrawnSums(Sums):
     """The question is a picture; a vision-language model reads it."""
 
     def make_env(self, task: Task) -> Env:
-        return DrawnEnv(task)
+        return DrawnEnv(task, self)
 
 
 class DrawnEnv(SumEnv):
-    async def reset(self) -> Observation:
-        from PIL import Image, ImageDraw
+    def __init__(self, task: Task, domain: Domain) -> None:
+        super().__init__(task)
+        self.images = domain.images
 
-        folder = Path("cache/drawn_sums")
-        folder.mkdir(parents=True, exist_ok=True)
-        file = folder / f"{self.question.replace(' ', '')}.png".replace("?", "")
-        picture = Image.new("RGB", (160, 40), "white")
+    async def reset(self) -> Observation:
+        picture, file = Image.new("RGB", (160, 40), "white"), io.BytesIO()
         ImageDraw.Draw(picture).text((10, 10), self.question, fill="black")
-        picture.save(file)
-        return Observation("What is the sum in the picture?", images=(str(file),))
+        picture.save(file, "PNG")
+        return Observation("What is the sum in the picture?", images=(self.images.put(file.getvalue()),))
 
 
 # [/images]

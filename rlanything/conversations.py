@@ -16,7 +16,7 @@ from rlanything.domains.rows import read_rows
 from rlanything.engines.chat import Chat
 from rlanything.engines.template import ChatError
 from rlanything.errors import ConfigError, TaskError
-from rlanything.types import Message, Sample
+from rlanything.types import Message, Prompt, Sample
 
 LETTERS = {"system": "s", "user": "u", "assistant": "a", "tool": "t"}
 TURNS = re.compile("s?ua((t+u?|u)a)*")  # the order of a conversation's roles, by their letters
@@ -28,21 +28,21 @@ def encode(chat: Chat, conversation: Conversation) -> Sample:
     Raises ChatError, with the conversation's source, if the chat template cannot render it.
     """
     messages, tools = conversation.messages, conversation.tools
-    ids: list[int] = []
+    prompt, response = Prompt(ids=[]), list[int]()
     weights: list[float] = []
     start = 0
     try:
         for i, message in enumerate(messages):
             if message["role"] == "assistant":
                 render = chat.follow_up if start else chat.prompt
-                before, response = render(messages[start:i], tools).ids, chat.assistant(message, tools)
-                ids += [*before, *response]
-                weights += [0.0] * len(before) + [float(conversation.trained[i])] * len(response)
+                before = render(messages[start:i], tools)
+                prompt, response = prompt.extended(response, before), chat.assistant(message, tools)
+                weights += [0.0] * len(before.ids) + [float(conversation.trained[i])] * len(response)
                 start = i + 1
     except ChatError as error:
         raise ChatError(f"{conversation.source}: {error}" if conversation.source else str(error)) from error
-    zeros = np.zeros(len(ids), np.float32)
-    return Sample(np.asarray(ids, np.int64), np.asarray(weights, np.float32), zeros, zeros, conversation.key)
+    ids, zeros = np.asarray([*prompt.ids, *response], np.int64), np.zeros(len(weights), np.float32)
+    return Sample(ids, np.asarray(weights, np.float32), zeros, zeros, conversation.key, prompt.images)
 
 
 def encode_file(path: Path, chat: Chat) -> list[Sample]:

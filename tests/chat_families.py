@@ -51,6 +51,38 @@ QWEN25 = (
 """
     + TOOL_MESSAGE
 )
+SHOWN = r"""
+{%- macro shown(content) %}
+    {%- if content is string %}{{- content }}
+    {%- else %}{%- for part in content or [] %}
+        {%- if part.type == 'image' %}{{- '<|vision_start|><|image_pad|><|vision_end|>' }}
+        {%- elif 'text' in part %}{{- part.text }}{%- endif %}
+    {%- endfor %}{%- endif %}
+{%- endmacro %}
+"""
+QWEN3VL = (
+    TOOLS
+    + SHOWN
+    + r"""
+{%- if tools or messages[0].role == 'system' %}
+    {{- '<|im_start|>system\n' + (shown(messages[0].content) if messages[0].role == 'system' else '') }}
+    {%- if tools %}{{- listed(tools) }}{%- endif %}
+    {{- '<|im_end|>\n' }}
+{%- endif %}
+{%- for message in messages %}
+    {%- if message.role == 'user' or (message.role == 'system' and not loop.first) %}
+        {{- '<|im_start|>' + message.role + '\n' + shown(message.content) + '<|im_end|>\n' }}
+    {%- elif message.role == 'assistant' %}
+        {{- '<|im_start|>' + message.role + '\n' + shown(message.content) }}
+        {%- for call in message.tool_calls or [] %}
+            {%- if message.content or not loop.first %}{{- '\n' }}{%- endif %}
+            {{- '<tool_call>\n{"name": "' + call.function.name + '", "arguments": ' }}
+            {{- call.function.arguments | tojson }}{{- '}\n</tool_call>' }}
+        {%- endfor %}
+        {{- '<|im_end|>\n' }}
+"""
+    + TOOL_MESSAGE.replace("message.content", "shown(message.content)")
+)
 QWEN3 = (
     TOOLS
     + r"""
@@ -224,6 +256,7 @@ class Family:
 
 
 CHATML = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+VISION = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
 CALLS = ("<tool_call>", "</tool_call>")
 LLAMA = ("begin_of_text", "end_of_text", "start_header_id", "end_header_id", "eot_id", "eom_id")
 HEADERS = tuple(f"<|{name}|>" for name in LLAMA)
@@ -234,6 +267,7 @@ MISTRALS = ("<s>", "</s>", "[TOOL_CALLS]", *(f"[{slash}{name}]" for name in BRAC
 FAMILIES = {  # eos is the base model's: most instruct models name another one than ends their turns
     "qwen2.5": Family(QWEN25, CHATML, "<|im_end|>", "<|endoftext|>", added=CALLS),
     "qwen3": Family(QWEN3, CHATML, "<|im_end|>", "<|endoftext|>", added=(*CALLS, "<think>", "</think>")),
+    "qwen3vl": Family(QWEN3VL, (*CHATML, *VISION), "<|im_end|>", "<|im_end|>", added=CALLS),
     "llama3": Family(LLAMA3, HEADERS, "<|eot_id|>", "<|end_of_text|>"),
     "gemma": Family(GEMMA, TURNS, "<end_of_turn>", "<eos>", "gemma"),
     "phi3": Family(PHI3, PHI, "<|end|>", "<|endoftext|>", "phi"),

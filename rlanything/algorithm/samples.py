@@ -20,7 +20,7 @@ def make_sample(exchange: Exchange, advantage: float, mean: str, key: str) -> Sa
     logprobs = np.zeros(p + r, np.float32)
     logprobs[p:] = exchange.logprobs
     ids = np.asarray([*exchange.prompt.ids, *exchange.response_ids], np.int64)
-    return Sample(ids, weights, advantages, logprobs, key)
+    return Sample(ids, weights, advantages, logprobs, key, exchange.prompt.images)
 
 
 def policy_samples(groups: Sequence[Group], band: Sequence[float], mean: str) -> list[Sample]:

@@ -24,6 +24,7 @@ from rlanything.cluster.learners import RemoteWeights
 from rlanything.config.schema import Config
 from rlanything.config.section import Role
 from rlanything.engines.base import Completion, EngineError, EngineStats, SamplingParams
+from rlanything.types import Image
 from rlanything.weights.precision import torch_dtype
 from rlanything.weights.transfer import Expected, IncomingWeights, Meeting
 
@@ -51,7 +52,9 @@ class ReplicatedEngine:
         self._replica_of: dict[str, int] = {}  # by session
         self._dead: dict[int, str] = {}  # replicas that Ray does not restart any more, and why they died
 
-    async def generate(self, prompt_ids: list[int], sampling: SamplingParams, n: int = 1) -> list[Completion]:
+    async def generate(
+        self, prompt_ids: list[int], sampling: SamplingParams, n: int = 1, images: Sequence[Image] = ()
+    ) -> list[Completion]:
         """Ask a replica, and another one if it dies. Raises EngineError only if no replica is left."""
         patience = Patience(self.restart_timeout_s, f"every replica of the {self.role} engine")
         restarting: set[int] = set()
@@ -65,7 +68,7 @@ class ReplicatedEngine:
             i = self._route(sampling.session, restarting.union(self._dead))
             self._under_way[i] += 1
             try:
-                completions: list[Completion] = await self.replicas[i].generate.remote(prompt_ids, sampling, n)
+                completions: list[Completion] = await self.replicas[i].generate.remote(prompt_ids, sampling, n, images)
                 return completions
             except ActorUnavailableError:
                 restarting.add(i)

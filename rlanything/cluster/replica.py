@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -30,6 +30,7 @@ from rlanything.engines.base import (
 )
 from rlanything.launch.network import use_interface
 from rlanything.processes.watchdog import Watchdog
+from rlanything.types import Image
 
 HEALTH = "health"  # the concurrency group of calls that have a thread of their own
 # Ray's options. The engine itself queues concurrent calls.
@@ -92,9 +93,11 @@ class EngineReplica:
             raise EngineError(f"the {self._role} engine was restarted while it slept; wake it first")
         return self._engine
 
-    async def generate(self, prompt_ids: list[int], sampling: SamplingParams, n: int) -> list[Completion]:
+    async def generate(
+        self, prompt_ids: list[int], sampling: SamplingParams, n: int, images: Sequence[Image]
+    ) -> list[Completion]:
         try:
-            return await self.engine.generate(prompt_ids, sampling, n)
+            return await self.engine.generate(prompt_ids, sampling, n, images)
         except EngineDead as error:
             self._end(error)
 

@@ -80,6 +80,8 @@ class EngineConfig(Section):
     """Accelerators of one engine."""
     num_replica: PositiveInt = 1
     """Engines of this role, each with its own weights and KV cache."""
+    max_images: PositiveInt = 8
+    """Most images in one prompt, for models that read images."""
     enforce_eager: bool = False
     """Use neither CUDA graphs nor compilation. On a CPU it is always so."""
     own_process: bool = False

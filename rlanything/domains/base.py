@@ -41,6 +41,7 @@ from typing import Any, ClassVar
 
 from rlanything.config.plugins import make_options
 from rlanything.config.schema import Config
+from rlanything.domains.images import ImageStore
 from rlanything.domains.parts import Conversation, Demonstrating, Rewriting, StepJudging, TestJudging
 from rlanything.errors import TaskError
 from rlanything.types import Message, Score, Task, Tool, system, user
@@ -57,7 +58,7 @@ class Observation:
     text: str
     _: KW_ONLY
     images: tuple[str, ...] = ()
-    """Files of images, such as a screenshot."""
+    """Files of images, such as a screenshot; `Domain.images` keeps them."""
     actions: tuple[str, ...] = ()
     """Admissible actions, if the domain can list them."""
     done: bool = False
@@ -139,12 +140,15 @@ class Domain(ABC):
     """How the rewriter makes harder and easier tasks. None: it does not."""
     demonstrating: Demonstrating | None
     """Demonstrations for supervised warm starts. None: there are none."""
+    images: ImageStore
+    """Keeps the images that environments show: `Observation("", images=(domain.images.put(png),))`."""
 
     def __init__(self, config: Config) -> None:
         """Raises ConfigError if `dataset.options` does not fit, TaskError if the data is missing."""
         self.config = config
         self.options: Any = make_options("dataset.options", self.Options, config.dataset.options)
         style = config.dataset.prompt
+        self.images = ImageStore(Path(config.experiment.output_dir) / config.experiment.name / "images")
         self.judging, self.rewriting, self.demonstrating = StepJudging(style), Rewriting(style, self.check), None
 
     @abstractmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -58,10 +58,16 @@ class StepJudging:
         self.style = style
 
     def messages(self, task: Task, trajectory: Trajectory, i: int) -> list[Message]:
-        """The prompt for turn i. The shared history comes first, so that consecutive turns share a cached prefix."""
+        """The prompt for turn i. The shared history comes first, so that consecutive turns share a cached prefix.
+
+        Images come last: those that the environment showed before the turn, then those after it.
+        """
         past = "".join(f"\n> {' '.join(t.text.split())}\n{t.observation}" for t in trajectory.turns[: i + 1])
         asked = f"{trajectory.first_observation}{past}\nIs step {i + 1}, the last one, good or bad?"
-        return conversation(JUDGE_SYSTEM, asked, self.style)
+        messages = conversation(JUDGE_SYSTEM, asked, self.style)
+        if (before := trajectory.images_before(i)) or trajectory.turns[i].images:
+            messages[-1] = _before_and_after(asked, before, trajectory.turns[i].images)
+        return messages
 
     def parse(self, text: str) -> tuple[int | None, str]:
         """(+1 or -1, "") or (None, why there is no score)."""
@@ -171,6 +177,13 @@ class Demonstrating(ABC):
 def conversation(instructions: str, asked: str, style: str) -> list[Message]:
     """The question after its instructions; if `style` (`dataset.prompt`) is compact, the question alone."""
     return [user(asked)] if style == "compact" else [system(instructions), user(asked)]
+
+
+def _before_and_after(asked: str, before: Sequence[str], after: Sequence[str]) -> Message:
+    """A question about a step, with the images that were seen before and after it."""
+    images = [[{"type": "image", "image": path} for path in paths] for paths in (before, after)]
+    texts = [{"type": "text", "text": text} for text in (f"{asked}\nBefore the step: ", "\nAfter the step: ")]
+    return {"role": "user", "content": [texts[0], *images[0], texts[1], *images[1]]}
 
 
 def variant_of(task: Task, payload: dict[str, Any], direction: Direction, task_id: str) -> Task:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import resource
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 
 from rlanything.errors import ClearError
+from rlanything.types import Image
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,9 +96,11 @@ class Engine(Protocol):
     dtype: torch.dtype
     """Of the weights."""
 
-    async def generate(self, prompt_ids: list[int], sampling: SamplingParams, n: int = 1) -> list[Completion]:
+    async def generate(
+        self, prompt_ids: list[int], sampling: SamplingParams, n: int = 1, images: Sequence[Image] = ()
+    ) -> list[Completion]:
         """Sample `n` responses to one prompt; requests of concurrent callers are batched. A response is cut to what
-        fits `max_model_len`.
+        fits `max_model_len`. `images` are those that the ids refer to, in their order.
 
         Raises PromptTooLong if not even one token fits, EngineDead if the engine is dead.
         """

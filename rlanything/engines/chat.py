@@ -13,7 +13,8 @@ from typing import Any
 from transformers import AutoTokenizer
 
 from rlanything.config.schema import ModelConfig
-from rlanything.engines.template import GUARD, ChatError, Template
+from rlanything.engines.images import image_reader
+from rlanything.engines.template import GUARD, ChatError, Template, images_of
 from rlanything.types import Message, Prompt, Tool
 
 MAX_PIECES = 1024  # encoded follow-ups that are kept: an environment often gives the same answer
@@ -53,7 +54,8 @@ class Chat:
                 f"model {model.path}: its tokenizer has no chat template; use an instruct model, or add "
                 "chat_template.jinja to its folder"
             )
-        self._template = Template(self.tokenizer, model.path)
+        self._images = image_reader(model, self.tokenizer)
+        self._template = Template(self.tokenizer, model.path, self._images.token if self._images else "")
         self._special = {i for i, token in self.tokenizer.added_tokens_decoder.items() if token.special}
         end: Any = self.tokenizer.convert_tokens_to_ids(self._template.end)
         self.end_of_turn: int = end
@@ -65,12 +67,12 @@ class Chat:
     def prompt(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> Prompt:
         """A conversation up to where the assistant is to speak. If the template has no system role, the system text
         opens the first user message. Raises ChatError if the template cannot render the messages or the tools."""
-        return Prompt(ids=self._rendered(self._template.render(messages, tools)))
+        return self._with_images(self._rendered(self._template.render(messages, tools)), messages)
 
     def follow_up(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> Prompt:
         """The piece between the end-of-turn token of a response and the next response: messages, and the head of the
         assistant's turn. Raises as `prompt` does."""
-        return Prompt(ids=self._piece(self._template.tail(messages, tools))[1:])
+        return self._with_images(self._piece(self._template.tail(messages, tools))[1:], messages)
 
     def assistant(self, message: Message, tools: Sequence[Tool] = ()) -> list[int]:
         """An assistant message of a demonstration as response ids, as the template renders it. Raises ChatError if the
@@ -107,6 +109,10 @@ class Chat:
         if whole[: len(self._opening)] == self._opening:
             return whole[len(self._opening) :]
         return [*self.encode(text), self.end_of_turn]  # the head's last characters merge with the text's first
+
+    def _with_images(self, ids: list[int], messages: Sequence[Message]) -> Prompt:
+        paths = images_of(messages)
+        return self._images.placed(ids, paths) if self._images and paths else Prompt(ids=ids)
 
     def _rendered(self, text: str) -> list[int]:
         """Ids of a rendering. A special token between guards is encoded as ordinary text."""

@@ -57,11 +57,10 @@ class ChatModel:
             session=session,
         )
         if isinstance(self.engine, ProcessEngine):
-            ids, completions = await self.engine.ask(messages, sampling, num)
-            prompt = Prompt(ids=ids)
+            prompt, completions = await self.engine.ask(messages, sampling, num)
         else:
             prompt = self.chat.prompt(messages)
-            completions = await self.engine.generate(prompt.ids, sampling, num)
+            completions = await self.engine.generate(prompt.ids, sampling, num, prompt.images)
         replies = [Reply(ids=c.token_ids, logprobs=c.logprobs, text=self.chat.decode(c.token_ids)) for c in completions]
         return prompt, replies
 

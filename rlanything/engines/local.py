@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import abstractmethod
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from rlanything.engines.base import (
     SamplingParams,
 )
 from rlanything.processes.watchdog import Watchdog
+from rlanything.types import Image
 
 GIB = 2**30
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -41,6 +42,8 @@ class Request:
     """The sampling's seed, or one that the engine drew."""
     max_tokens: int
     """The sampling's limit, cut to what fits the context."""
+    images: Sequence[Image] = ()
+    """The images that the prompt refers to."""
     completions: dict[int, Completion] = field(default_factory=dict)
     """Samples that have ended, by index; only the small engine ends them one by one."""
 
@@ -63,7 +66,9 @@ class LocalEngine(Engine):
         self._submitted = 0
         self._watchdog = Watchdog(config.step_timeout_s, log_path)
 
-    async def generate(self, prompt_ids: list[int], sampling: SamplingParams, n: int = 1) -> list[Completion]:
+    async def generate(
+        self, prompt_ids: list[int], sampling: SamplingParams, n: int = 1, images: Sequence[Image] = ()
+    ) -> list[Completion]:
         self._require_alive()
         if not prompt_ids or n < 1 or sampling.max_tokens < 1:
             raise EngineError(
@@ -77,7 +82,7 @@ class LocalEngine(Engine):
                 "episode or raise engine.max_model_len"
             )
         seed = sampling.seed if sampling.seed is not None else int(self._seeds.integers(2**63))
-        request = Request(self._submitted, prompt_ids, sampling, n, seed, min(sampling.max_tokens, room))
+        request = Request(self._submitted, prompt_ids, sampling, n, seed, min(sampling.max_tokens, room), images)
         self._submitted += 1
         return await self._admitted(request)
 

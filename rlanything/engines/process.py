@@ -27,14 +27,14 @@ from tqdm import tqdm
 
 from rlanything.config.schema import EngineConfig, ModelConfig
 from rlanything.engines.base import Completion, Engine, EngineError, EngineStats, SamplingParams, peak_memory_gb
-from rlanything.types import Message
+from rlanything.types import Image, Message, Prompt
 from rlanything.weights.precision import torch_dtype
 
 if TYPE_CHECKING:
     from rlanything.engines.chat import Chat
 
-Asked = list[int] | tuple[Message, ...]  # token ids, or a conversation that the process encodes
-Reply = tuple[list[int], list[Completion]]  # the prompt's token ids, and the responses
+Asked = Prompt | tuple[Message, ...]  # a conversation is encoded by the process
+Reply = tuple[Prompt, list[Completion]]
 LINGER = 8  # turns of the event loop that a message waits for more requests: large batches are faster
 CLOSE_S = 5.0  # grace for the process to end once its pipe is closed; then it is killed
 
@@ -66,11 +66,13 @@ class ProcessEngine:
         self._outbox: queue.SimpleQueue[tuple[str, tuple[Any, ...]] | None] = queue.SimpleQueue()
         threading.Thread(target=_send_all, args=(self._pipe, self._outbox), daemon=True).start()
 
-    async def generate(self, prompt_ids: list[int], sampling: SamplingParams, n: int = 1) -> list[Completion]:
-        return (await self._request(prompt_ids, sampling, n))[1]
+    async def generate(
+        self, prompt_ids: list[int], sampling: SamplingParams, n: int = 1, images: Sequence[Image] = ()
+    ) -> list[Completion]:
+        return (await self._request(Prompt(ids=prompt_ids, images=tuple(images)), sampling, n))[1]
 
     async def ask(self, messages: Sequence[Message], sampling: SamplingParams, n: int = 1) -> Reply:
-        """As `generate`, with a conversation that the process encodes. Returns the prompt's ids too."""
+        """As `generate`, with a conversation that the process encodes. Returns the prompt too."""
         return await self._request(tuple(messages), sampling, n)
 
     async def _request(self, prompt: Asked, sampling: SamplingParams, n: int) -> Reply:
@@ -234,8 +236,8 @@ async def _generate(
 ) -> list[tuple[int, Reply | Exception]]:
     async def one(number: int, prompt: Asked, sampling: SamplingParams, n: int) -> tuple[int, Reply | Exception]:
         try:
-            ids = prompt if isinstance(prompt, list) else chat.prompt(prompt).ids
-            return number, (ids, await engine.generate(ids, sampling, n))
+            read = prompt if isinstance(prompt, Prompt) else chat.prompt(prompt)
+            return number, (read, await engine.generate(read.ids, sampling, n, read.images))
         except Exception as error:
             return number, error
 

@@ -48,6 +48,7 @@ _NEEDS: dict[str, tuple[list[Message], list[Tool], str]] = {
     "tools": ([_OPENING], _TOOLS, _TRAINED),
     "tool calls": ([_OPENING, assistant("", [_call(_MARK)])], [], _TRAINED),
     "tool messages": ([*_CALLED, tool(_MARK, name="f", tool_call_id=_ID)], [], _TRAINED),
+    "images": ([user(".", ["image"])], [], "use the chat template that belongs to the model"),
     "text beside tool calls": (
         [_OPENING, assistant(_MARK, [_call("f")])],
         [],
@@ -66,8 +67,9 @@ class Template:
     Raises ChatError if an assistant's turn does not end with one special token.
     """
 
-    def __init__(self, tokenizer: Any, name: str) -> None:
-        self._tokenizer, self._name = tokenizer, name
+    def __init__(self, tokenizer: Any, name: str, image_token: str = "") -> None:
+        """`image_token` stands for an image in a rendering; empty if the model reads none."""
+        self._tokenizer, self._name, self._image_token = tokenizer, name, image_token
         special = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
         ordered = sorted(special, key=len, reverse=True)  # the longest first, if one begins with another
         self._spelled = re.compile("|".join(map(re.escape, ordered))) if ordered else None
@@ -156,19 +158,22 @@ class Template:
                 raise ChatError(f"a message has the role {message['role']!r}, expected one of {', '.join(ROLES)}")
             if message["role"] == "tool":
                 needs.add("tool messages")
+            if images_of([message]):
+                needs.add("images")
             if message.get("tool_calls"):
                 needs |= {"tool calls", "text beside tool calls"} if self.text(message) else {"tool calls"}
         for need in sorted(needs):
             example, example_tools, remedy = _NEEDS[need]
             if need not in self._lacks:
                 text, complaint = self._tried(example, example_tools)
-                self._lacks[need] = "" if _MARK in text else complaint or "it leaves them out"
+                shown = text.count(self._image_token) == 1 if need == "images" else _MARK in text
+                self._lacks[need] = "" if shown else complaint or "it leaves them out"
             if why := self._lacks[need]:
                 raise ChatError(f"model {self._name}: its chat template renders no {need} ({why}); {remedy}")
 
     def _prepared(self, messages: Sequence[Message]) -> list[Message]:
         """Messages as the template takes them: text only, guarded, and no system role if the template has none."""
-        prepared = [self._guarded({**m, "content": self.text(m)}) for m in messages]
+        prepared = [self._guarded({**m, "content": self._content(m)}) for m in messages]
         if self._takes_system:
             return prepared
         if prepared and prepared[0]["role"] == "system":
@@ -178,7 +183,7 @@ class Template:
                     f"model {self._name}: its chat template has no system role, and no user message follows the system "
                     "text that could take it; put the text into the first user message"
                 )
-            prepared[0] = {**prepared[0], "content": f"{first['content']}\n\n{prepared[0]['content']}"}
+            prepared[0] = {**prepared[0], "content": _joined(first["content"], prepared[0]["content"])}
         if any(m["role"] == "system" for m in prepared):
             raise ChatError(
                 f"model {self._name}: its chat template has no system role, and a system message stands within the "
@@ -188,23 +193,50 @@ class Template:
 
     def text(self, message: Message) -> str:
         """The text of a message. Raises ChatError if it has other parts."""
+        content = self._content(message)
+        if isinstance(content, str):
+            return content
+        raise ChatError(f"model {self._name}: a {message['role']} message has an image part, expected text alone")
+
+    def _content(self, message: Message) -> str | list[dict[str, Any]]:
+        """The text of a message, or its parts if there is an image among them, as the template takes them."""
         content = message.get("content") or ""
         if isinstance(content, str):
             return content
         for part in content:
-            if part.get("type") == "image":
+            if part.get("type") == "image" and not self._image_token:
                 raise ChatError(
                     f"model {self._name} reads no images, and a {message['role']} message has an image part: use a "
-                    "domain that describes in text what there is to see"
+                    "model that reads images, or a domain that describes in text what there is to see"
                 )
-            if part.get("type") != "text":
+            if part.get("type") not in ("text", "image"):
                 raise ChatError(f"a {message['role']} message has a part {part!r}, expected type text or image")
+        if images_of([message]):
+            return list(content)
         return "".join(part["text"] for part in content)
 
     def _guarded(self, message: Message) -> Message:
         if self._spelled is None or message["role"] == "assistant":
             return message
-        return {
-            key: self._spelled.sub(rf"{GUARD}\g<0>{GUARD}", value) if isinstance(value, str) else value
-            for key, value in message.items()
-        }
+        guarded = {key: self._guard(value) if isinstance(value, str) else value for key, value in message.items()}
+        if isinstance(message["content"], list):
+            guarded["content"] = [
+                p | {"text": self._guard(p["text"])} if "text" in p else p for p in message["content"]
+            ]
+        return guarded
+
+    def _guard(self, text: str) -> str:
+        return self._spelled.sub(rf"{GUARD}\g<0>{GUARD}", text) if self._spelled else text
+
+
+def images_of(messages: Sequence[Message]) -> list[str]:
+    """The paths of the images of a conversation, in order."""
+    parts = [part for m in messages if isinstance(m.get("content"), list) for part in m["content"]]
+    return [part["image"] for part in parts if part.get("type") == "image"]
+
+
+def _joined(text: str, content: str | list[dict[str, Any]]) -> str | list[dict[str, Any]]:
+    """A system text before the content of a user message."""
+    if isinstance(content, str):
+        return f"{text}\n\n{content}"
+    return [{"type": "text", "text": f"{text}\n\n"}, *content]

@@ -143,7 +143,7 @@ class Learner:
         limit = self.config.micro_batch_tokens
         packed = []
         for part in split_minibatches(trained, self.config.num_update, self._rng):
-            trees = build_trees(part, limit, self.model.pairs_per_token)
+            trees = build_trees(part, limit, self.model.pairs_per_token, self.model.positions)
             # FlexAttention skips masked blocks, so trees share one long row. A dense mask is cheapest in short rows.
             batches = pack(trees, limit, limit if self.on_gpu else 0, FLEX_BLOCK if self.on_gpu else 64)
             packed.append([(batch, self._tokens(batch)) for batch in rank_share(batches, self.rank, self.world)])

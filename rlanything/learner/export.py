@@ -22,6 +22,7 @@ from rlanything.weights.files import local_folder
 from rlanything.weights.lora import LORA_B, merged
 
 GENERATION_CONFIG = "generation_config.json"
+PROCESSORS = ("preprocessor_config.json", "video_preprocessor_config.json", "processor_config.json")
 
 
 def trained_weights(lm: nn.Module, config: LearnerConfig, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
@@ -65,8 +66,10 @@ def export(folder: Path, lm: Any, tokenizer: Any, config: LearnerConfig, dtype: 
 
 
 def _save_model(folder: Path, lm: Any, state: dict[str, Tensor], dtype: torch.dtype) -> None:
-    """Save weights and configuration. transformers reads generation configs that it refuses to write: one is copied."""
-    source, generation_config = local_folder(lm.name_or_path) / GENERATION_CONFIG, lm.generation_config
+    """Save weights and configuration. transformers reads generation configs that it refuses to write: one is copied,
+    and so are the configurations of processors of images."""
+    files = local_folder(lm.name_or_path)
+    source, generation_config = files / GENERATION_CONFIG, lm.generation_config
     if source.is_file():
         lm.generation_config = type(generation_config)()
     try:
@@ -75,6 +78,9 @@ def _save_model(folder: Path, lm: Any, state: dict[str, Tensor], dtype: torch.dt
         lm.generation_config = generation_config
     if source.is_file():
         shutil.copyfile(source, folder / GENERATION_CONFIG)
+    for name in PROCESSORS:
+        if (files / name).is_file():
+            shutil.copyfile(files / name, folder / name)
     # save_pretrained states the type of the parameters, which is float32.
     written = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(written | {"dtype": str(dtype).removeprefix("torch.")}, indent=2))

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from rlanything.config.schema import LearnerConfig, ModelConfig
 from rlanything.errors import LearnerError
 from rlanything.learner.attention import dense_mask, flex_mask
 from rlanything.learner.distributed import partitioned
-from rlanything.learner.packing import MicroBatch
+from rlanything.learner.packing import MicroBatch, depths
 from rlanything.learner.trainable import check_trainable
+from rlanything.learner.vision import Vision
+from rlanything.types import Sample
 from rlanything.weights.precision import torch_dtype
 
 HEAD_CHUNK_ELEMENTS = 1 << 23  # logits held at once: 32 MiB in float32
@@ -48,14 +51,18 @@ class TreeModel(nn.Module):
         source = AutoConfig.from_pretrained(model.path, trust_remote_code=model.trust_remote_code)
         check_trainable(source, model.path)
         self.source_dtype: torch.dtype = source.dtype or torch.float32  # of the weights in the model's files
+        source.get_text_config().attention_dropout = 0.0
+        attention: Any = "flex_attention" if device.type == "cuda" else "rlanything_tree"
+        reads_images = AutoModelForImageTextToText._model_mapping.get(type(source), None) is not None
         with partitioned(config):
-            self.lm = AutoModelForCausalLM.from_pretrained(
+            self.lm = (AutoModelForImageTextToText if reads_images else AutoModelForCausalLM).from_pretrained(
                 model.path,
+                config=source,
                 dtype=self.dtype if config.lora_rank else torch.float32,
                 trust_remote_code=model.trust_remote_code,
-                attention_dropout=0.0,
-                attn_implementation="flex_attention" if device.type == "cuda" else "rlanything_tree",
+                attn_implementation={"text_config": attention, "vision_config": "sdpa"} if reads_images else attention,
             )
+        self.vision = Vision(self.lm, model) if reads_images else None
         # ZeRO-3 gathers the head whenever it is called. One call a pass, instead of one a chunk, makes ranks gather it
         # equally often, although they have unequal numbers of entries.
         self.lm.lm_head.forward = self._score
@@ -74,6 +81,10 @@ class TreeModel(nn.Module):
         for layer in layers:
             layer.compile()
 
+    def positions(self, sample: Sample) -> np.ndarray:
+        """The positions [P, T] of a sample's tokens: P is 1 for texts, 3 (time, row, column) for a model of images."""
+        return self.vision.positions(sample) if self.vision else depths(sample)
+
     @property
     def pairs_per_token(self) -> float:
         """How many query-key pairs cost as much as one token does outside attention; infinite on a GPU.
@@ -83,7 +94,7 @@ class TreeModel(nn.Module):
         """
         if self.device.type == "cuda":
             return float("inf")
-        c = self.lm.config
+        c = self.lm.config.get_text_config()
         head_dim = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
         width = c.num_attention_heads * head_dim
         token = 2 * c.hidden_size * (width + c.num_key_value_heads * head_dim) + 3 * c.hidden_size * c.intermediate_size
@@ -91,15 +102,17 @@ class TreeModel(nn.Module):
 
     def forward(self, batch: MicroBatch, temperature: float) -> tuple[Tensor, Tensor]:
         """Log-probabilities and entropies [E] under softmax(logits / temperature)."""
+        places = batch.positions if self.vision else batch.positions[0]
         ids, positions, ends, nodes, targets = (
             torch.from_numpy(a).to(self.device, non_blocking=True)
-            for a in (batch.ids, batch.positions, batch.ends, batch.entries.nodes, batch.entries.targets)
+            for a in (batch.ids, places, batch.ends, batch.entries.nodes, batch.entries.targets)
         )
         enabled = self.dtype != torch.float32
         with torch.autocast(self.device.type, self.dtype, enabled=enabled, cache_enabled=self.autocast_cache):
             mask: Any = flex_mask(ends) if self.device.type == "cuda" else dense_mask(ends, self.dtype)
+            images = self.vision.inputs(batch, ids) if self.vision else {}
             hidden = self.lm.base_model(
-                ids, attention_mask=mask, position_ids=positions, use_cache=False
+                ids, attention_mask=mask, position_ids=positions, use_cache=False, **images
             ).last_hidden_state
             logprobs, entropy = self.lm.lm_head(hidden.flatten(0, 1)[nodes], targets, temperature)
         return logprobs, entropy
@@ -107,7 +120,7 @@ class TreeModel(nn.Module):
     def _score(self, hidden: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
         """The head's forward pass in chunks: hidden [E, D], targets [E] -> log-probabilities [E], entropies [E]."""
         elements = HEAD_CHUNK_ELEMENTS * (GPU_CHUNKS if self.device.type == "cuda" else 1)
-        chunk = max(1, elements // self.lm.config.vocab_size)
+        chunk = max(1, elements // self.lm.lm_head.out_features)
         if len(hidden) <= chunk:
             return self._score_chunk(hidden, targets, temperature)
         parts = [

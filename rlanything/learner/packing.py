@@ -3,18 +3,21 @@
 A tree's tokens are in depth-first order: the descendants of node j are the range (j, ends[j]), and node i attends to
 node j if and only if j <= i < ends[j]. The array `ends` gives the dense mask on a CPU and the FlexAttention mask on a
 GPU. The trained tokens are separate entries (node that predicts, target id), so equal samples share their nodes and
-still count twice. A tree holds samples of one key: a prefix of several keys (a system prompt) is computed once a key.
+still count twice. The tokens of all images have the same id, and are equal only if the images are. A tree holds samples
+of one key: a prefix of several keys (a system prompt) is computed once a key.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from rlanything.types import Sample
+from rlanything.types import Image, Sample
+
+FIRST_IMAGE = 1 << 31  # beyond all token ids
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,12 +45,14 @@ class Tree:
 
     ids: np.ndarray
     positions: np.ndarray
-    """depth of each node: the token's position in its samples"""
+    """position of each node's token in its samples, shape [P, N]"""
     ends: np.ndarray
     """index behind each node's last descendant"""
     entries: Entries
     sample_tokens: int
     """tokens of all merged samples"""
+    images: tuple[Image, ...]
+    """images of the nodes, in their order"""
 
     @property
     def size(self) -> int:
@@ -57,7 +62,7 @@ class Tree:
 
 @dataclass(frozen=True, kw_only=True)
 class MicroBatch:
-    """One forward pass over rows of trees: arrays of shape [B, T].
+    """One forward pass over rows of trees: arrays of shape [B, T], positions of shape [P, B, T].
 
     Padding has id 0 and attends only to itself, because softmax over an empty row of the mask would be nan.
     """
@@ -71,6 +76,13 @@ class MicroBatch:
     """tokens computed, without padding"""
     sample_tokens: int
     """tokens of all merged samples"""
+    images: tuple[Image, ...] = ()
+    """images of all trees, row by row"""
+
+
+def depths(sample: Sample) -> np.ndarray:
+    """The positions of a text's tokens, shape [1, T]: 0, 1, 2, ..."""
+    return np.arange(len(sample.ids))[None]
 
 
 def split_minibatches(samples: Sequence[Sample], num: int, rng: np.random.Generator) -> list[list[Sample]]:
@@ -94,8 +106,15 @@ def split_minibatches(samples: Sequence[Sample], num: int, rng: np.random.Genera
     return [parts[i] for i in rng.permutation(len(parts))]
 
 
-def build_trees(samples: Sequence[Sample], max_tokens: int, pairs_per_token: float = np.inf) -> list[Tree]:
+def build_trees(
+    samples: Sequence[Sample],
+    max_tokens: int,
+    pairs_per_token: float = np.inf,
+    positions: Callable[[Sample], np.ndarray] = depths,
+) -> list[Tree]:
     """Merge samples into trees of at most `max_tokens` tokens; a longer sample is a tree of its own.
+
+    `positions` gives the positions [P, T] of a sample's tokens. A token's may depend only on what stands before it.
 
     A sample starts a new tree if its masked pairs with the current tree would cost more than its shared tokens save.
     `pairs_per_token` attention pairs cost as much as one token outside attention; infinity means that attention skips
@@ -103,31 +122,33 @@ def build_trees(samples: Sequence[Sample], max_tokens: int, pairs_per_token: flo
 
     Raises ValueError if a sample's first token has a loss weight.
     """
-    groups: dict[str, list[tuple[bytes, Sample]]] = defaultdict(list)
+    groups: dict[str, list[tuple[bytes, np.ndarray, Sample]]] = defaultdict(list)
+    numbers: dict[str, int] = {}
     for sample in samples:
         if sample.weights[:1].any():
             raise ValueError(f"sample {sample.key!r}: its first token has a loss weight, but nothing predicts it")
         if sample.weights.any():
-            # Big-endian bytes sort like the token ids.
-            groups[sample.key].append((sample.ids.astype(">u4").tobytes(), sample))
+            identity = _identity(sample, numbers)
+            groups[sample.key].append((identity.tobytes(), identity, sample))
     trees = []
     for group in groups.values():
         group.sort(key=lambda pair: pair[0])
         members: list[Sample] = []
         shared: list[int] = []
-        size = 0
-        for _, sample in group:
-            prefix = _common_prefix(members[-1].ids, sample.ids) if members else 0
+        size, last = 0, np.empty(0, np.uint32)
+        for _, identity, sample in group:
+            prefix = _common_prefix(last, identity) if members else 0
             fresh = len(sample.ids) - prefix
             masked_pairs = fresh * (size - prefix)
             if members and (size + fresh > max_tokens or masked_pairs / pairs_per_token > prefix):
-                trees.append(_merge(members, shared))
+                trees.append(_merge(members, shared, positions))
                 members, shared, size, prefix = [], [], 0, 0
+            last = identity
             members.append(sample)
             shared.append(prefix)
             size += len(sample.ids) - prefix
         if members:
-            trees.append(_merge(members, shared))
+            trees.append(_merge(members, shared, positions))
     return trees
 
 
@@ -184,26 +205,41 @@ def packing_ratio(batches: Sequence[MicroBatch]) -> float:
     return sum(b.sample_tokens for b in batches) / tree_tokens if tree_tokens else float("nan")
 
 
+def _identity(sample: Sample, numbers: dict[str, int]) -> np.ndarray:
+    """What the tokens of a sample are equal by, [T]: the id, for an image's tokens a number of the image's content.
+
+    The numbers are above all ids, and `numbers` keeps them by digest. Big-endian bytes sort like the numbers.
+    """
+    identity = sample.ids.astype(">u4")
+    for image in sample.images:
+        number = FIRST_IMAGE + numbers.setdefault(image.digest, len(numbers))
+        identity[image.start : image.start + image.num_token] = number
+    return identity
+
+
 def _common_prefix(a: np.ndarray, b: np.ndarray) -> int:
     n = min(len(a), len(b))
     differs = np.flatnonzero(a[:n] != b[:n])
     return int(differs[0]) if len(differs) else n
 
 
-def _merge(members: Sequence[Sample], shared: Sequence[int]) -> Tree:
+def _merge(members: Sequence[Sample], shared: Sequence[int], positions_of: Callable[[Sample], np.ndarray]) -> Tree:
     """One tree from samples in lexicographic order. Member i shares its first `shared[i]` tokens with member i - 1."""
+    places = [positions_of(sample) for sample in members]
     size = sum(len(s.ids) for s in members) - sum(shared)
     ids = np.empty(size, dtype=np.int64)
-    positions = np.empty(size, dtype=np.int64)
+    positions = np.empty((len(places[0]), size), dtype=np.int64)
     ends = np.full(size, size, dtype=np.int64)
     path = np.empty(0, dtype=np.int64)  # the node of each token of the current member
     entries = []
+    images: list[Image] = []
     nodes = 0
-    for sample, prefix in zip(members, shared, strict=True):
+    for sample, prefix, place in zip(members, shared, places, strict=True):
         ends[path[prefix:]] = nodes
         first, nodes = nodes, nodes + len(sample.ids) - prefix
         ids[first:nodes] = sample.ids[prefix:]
-        positions[first:nodes] = np.arange(prefix, len(sample.ids))
+        positions[:, first:nodes] = place[:, prefix:]
+        images += (image for image in sample.images if image.start >= prefix)
         path = np.concatenate([path[:prefix], np.arange(first, nodes)])
         trained = np.flatnonzero(sample.weights)
         part = Entries(
@@ -216,7 +252,12 @@ def _merge(members: Sequence[Sample], shared: Sequence[int]) -> Tree:
         entries.append(part)
     sample_tokens = sum(len(s.ids) for s in members)
     return Tree(
-        ids=ids, positions=positions, ends=ends, entries=Entries.concatenate(entries), sample_tokens=sample_tokens
+        ids=ids,
+        positions=positions,
+        ends=ends,
+        entries=Entries.concatenate(entries),
+        sample_tokens=sample_tokens,
+        images=tuple(images),
     )
 
 
@@ -225,14 +266,14 @@ def _lay(rows: Sequence[Sequence[Tree]], multiple: int) -> MicroBatch:
     longest = max(sum(tree.size for tree in row) for row in rows)
     length = -(-longest // multiple) * multiple
     ids = np.zeros((len(rows), length), dtype=np.int64)
-    positions = np.zeros_like(ids)
+    positions = np.zeros((len(rows[0][0].positions), *ids.shape), dtype=np.int64)
     ends = np.tile(np.arange(1, length + 1), (len(rows), 1))
     entries = []
     for r, row in enumerate(rows):
         start = 0
         for tree in row:
             span = slice(start, start + tree.size)
-            ids[r, span], positions[r, span], ends[r, span] = tree.ids, tree.positions, tree.ends + start
+            ids[r, span], positions[:, r, span], ends[r, span] = tree.ids, tree.positions, tree.ends + start
             entries.append(replace(tree.entries, nodes=tree.entries.nodes + r * length + start))
             start += tree.size
     return MicroBatch(
@@ -242,4 +283,5 @@ def _lay(rows: Sequence[Sequence[Tree]], multiple: int) -> MicroBatch:
         entries=Entries.concatenate(entries),
         tree_tokens=sum(tree.size for row in rows for tree in row),
         sample_tokens=sum(tree.sample_tokens for row in rows for tree in row),
+        images=tuple(image for row in rows for tree in row for image in tree.images),
     )

@@ -19,19 +19,20 @@ def check_trainable(config: Any, path: str) -> None:
             f"model {path}: its weights are quantised ({method}), which cannot be trained; use the model that it was "
             "made from"
         )
-    kinds = sorted(set(getattr(config, "layer_types", None) or ()) - {"full_attention"})
+    text = config.get_text_config()
+    kinds = sorted(set(getattr(text, "layer_types", None) or ()) - {"full_attention"})
     if kinds:
         raise LearnerError(
             f"model {path}: found layers of kind {', '.join(kinds)}, but only full_attention can train; use a model "
             "without them, such as Qwen3 or Llama 3"
         )
-    window = getattr(config, "sliding_window", None)
-    if window and not getattr(config, "layer_types", None) and window < config.max_position_embeddings:
+    window = getattr(text, "sliding_window", None)
+    if window and not getattr(text, "layer_types", None) and window < text.max_position_embeddings:
         raise LearnerError(
             f"model {path}: found sliding_window={window} in all layers, but only full_attention can train; if no "
             f"sequence is longer than {window} tokens, set sliding_window to null in config.json, which changes nothing"
         )
-    if scalings := [name for name in LOGIT_SCALINGS if getattr(config, name, None) not in (None, 1)]:
+    if scalings := [name for name in LOGIT_SCALINGS if getattr(text, name, None) not in (None, 1)]:
         raise LearnerError(
             f"model {path}: its config sets {', '.join(scalings)}, which the learner does not apply; "
             "use a model without them"

@@ -52,7 +52,7 @@ class History:
         if self.mode == "paper":
             return self.chat.prompt(self.domain.retold(self.task, self.first, steps), self.tools)
         last, answer = turns[-1].prompt, self.chat.follow_up(self.domain.answer(steps[-1].observation), self.tools)
-        return Prompt(ids=[*last.ids, *turns[-1].response_ids, *answer.ids], images=(*last.images, *answer.images))
+        return last.extended(turns[-1].response_ids, answer)
 
 
 class Player:
@@ -90,7 +90,7 @@ class Player:
             async with self._environment():
                 env = self.domain.make_env(task)
                 first = await env.reset()
-            trajectory.first_observation = first.text
+            trajectory.first_observation, trajectory.first_images = first.text, first.images
             last = await self._play(task, trajectory, env, first, f"{self.seed}/{task.id}/{index}/{attempt}")
             if not trajectory.status.is_failure:
                 async with self._environment():
@@ -121,7 +121,7 @@ class Player:
             )
             asked = time.perf_counter()
             try:
-                [completion] = await engine.generate(prompt.ids, sampling)
+                [completion] = await engine.generate(prompt.ids, sampling, images=prompt.images)
             except PromptTooLong as error:
                 trajectory.ending = Ending.CONTEXT
                 if not steps:

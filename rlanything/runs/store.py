@@ -17,7 +17,8 @@ from rlanything.types import Direction, Ending, Group, Image, Judgement, Prompt,
 
 Row = dict[str, Any]
 _IDS, _FLOATS, _TEXT, _TEXTS = pa.list_(pa.int32()), pa.list_(pa.float32()), pa.string(), pa.list_(pa.string())
-PROMPT = pa.struct({"ids": _IDS, "images": pa.list_(pa.struct({"path": _TEXT, "digest": _TEXT}))})
+IMAGE = pa.struct({"path": _TEXT, "digest": _TEXT, "start": pa.int32(), "rows": pa.int32(), "columns": pa.int32()})
+PROMPT = pa.struct({"ids": _IDS, "images": pa.list_(IMAGE)})
 SCORE = pa.struct({"success": pa.bool_(), "reward": pa.float64(), "answer": _TEXT})
 EXCHANGE = {"prompt": PROMPT, "response_ids": _IDS, "logprobs": _FLOATS, "text": _TEXT, "parse_error": _TEXT}
 FEEDBACK = {"reward": pa.float64(), "advantage": pa.float64()}
@@ -57,6 +58,7 @@ SCHEMA = pa.schema(
         "retries": pa.int32(),
         "reward": pa.float64(),
         "first_observation": _TEXT,
+        "first_images": _TEXTS,
         "turns": pa.list_(TURN),
         "judgements": pa.list_(JUDGEMENT),
     }
@@ -118,6 +120,7 @@ def read_groups(path: Path, tasks: dict[str, Task]) -> list[Group]:
 def _trajectory(row: Row) -> Trajectory:
     plain = ("task_id", "index", "first_observation", "error", "seconds", "retries", "reward")
     return Trajectory(
+        first_images=tuple(row["first_images"]),
         turns=[_turn(t) for t in row["turns"]],
         score=Score(**row["score"]) if row["score"] else None,
         status=Status(row["status"]),

@@ -49,7 +49,7 @@ def test_every_entry_is_recovered_from_the_trees(samples, pairs_per_token, max_t
         for k, node in enumerate(e.nodes):
             found.append((*[(*path_of(tree, node), int(e.targets[k]))], e.weights[k], e.advantages[k], e.logprobs[k]))
         for node in range(tree.size):
-            assert tree.positions[node] == len(path_of(tree, node)) - 1
+            assert tree.positions[0, node] == len(path_of(tree, node)) - 1
         assert tree.size <= max(max_tokens, max(len(s.ids) for s in samples))
     assert sorted(found) == sorted(e for s in samples for e in entries_of(s))
 

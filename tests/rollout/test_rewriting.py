@@ -24,7 +24,7 @@ class Scripted:
     def __init__(self, chat: Chat, answers: list[str]) -> None:
         self.chat, self.answers, self.prompts = chat, answers, []
 
-    async def generate(self, prompt, sampling, n=1):
+    async def generate(self, prompt, sampling, n=1, images=()):
         self.prompts.append(self.chat.decode(prompt))
         if not self.answers:
             raise PromptTooLong("too long")

@@ -1,4 +1,4 @@
-"""The vLLM engine, on a CPU as on GPUs. It does not take images yet.
+"""The vLLM engine, on a CPU as on GPUs, for texts and images.
 
 `in_process` steps vLLM's LLMEngine from the asyncio loop of a run that is one process. `asynchronous` is vLLM's
 AsyncLLM, for replicas. Importing this package prepares a process for vLLM; vLLM's own processes import it too.

@@ -72,8 +72,7 @@ class AsyncVLLM(VLLMEngine):
         llm = self._live()
         self._begin()
         try:
-            prompt = {"prompt_token_ids": request.prompt}
-            async for output in llm.generate(prompt, self._params(request), str(request.number)):
+            async for output in llm.generate(self._prompt(request), self._params(request), str(request.number)):
                 last = output  # FINAL_ONLY: there is one output, at the end
             return self._completions(last)
         except (EngineDead, EngineDeadError, EngineGenerateError) as error:

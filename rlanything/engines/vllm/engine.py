@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 import vllm
+from PIL import Image as Pictures
+from transformers import AutoConfig
 from vllm.config import VllmConfig
 from vllm.engine.arg_utils import EngineArgs
 from vllm.platforms import current_platform
@@ -22,6 +24,7 @@ from vllm.sampling_params import RequestOutputKind
 from rlanything.config.schema import EngineConfig, ModelConfig
 from rlanything.engines.admission import Admission
 from rlanything.engines.base import Completion, EngineDead, EngineError
+from rlanything.engines.images import reads_images
 from rlanything.engines.local import GIB, LocalEngine, Request, mix, token_ids
 from rlanything.engines.vllm import LOG_FORMAT, LOGGER, workers
 from rlanything.weights.precision import torch_dtype
@@ -50,6 +53,7 @@ class VLLMEngine(LocalEngine):
         self._sleeps = sleeps and not current_platform.is_cpu()  # vLLM cannot sleep on a CPU
         self._asleep: list[str] = []  # the tags that vLLM has moved out of the accelerator's memory
         self._one_worker = config.tensor_parallel_size == 1
+        self._lengths: dict[str, int] = {}  # of prompts with images under way, by the request's number
         self._checksum: str | None = None
         self._meeting: Meeting | None = None
         log_path.parent.mkdir(parents=True, exist_ok=True)
@@ -88,10 +92,14 @@ class VLLMEngine(LocalEngine):
                 **self._graphs,
             }
         )
+        loaded = AutoConfig.from_pretrained(model.path, trust_remote_code=model.trust_remote_code)
+        if reads_images(loaded):
+            # vLLM's processor of images needs the tokenizer.
+            specific |= {"limit_mm_per_prompt": {"image": config.max_images, "video": 0}, "skip_tokenizer_init": False}
+            specific["skip_mm_profiling"] = current_platform.is_cpu()  # the KV cache has a fixed size there
         return EngineArgs(
             model=model.path,
             dtype=self.dtype,  # type: ignore[arg-type]  # vLLM takes torch's types, too
-            skip_tokenizer_init=True,
             trust_remote_code=model.trust_remote_code,
             seed=seed,
             max_model_len=config.max_model_len,
@@ -107,8 +115,15 @@ class VLLMEngine(LocalEngine):
             worker_extension_cls=f"{workers.__name__}.{workers.WorkerExtension.__name__}",
             disable_log_stats=True,
             use_tqdm_on_load=False,
-            **specific,
+            **{"skip_tokenizer_init": True, **specific},
         )
+
+    def _prompt(self, request: Request) -> Any:
+        """A request's prompt as vLLM takes it."""
+        if not request.images:
+            return {"prompt_token_ids": request.prompt}
+        self._lengths[str(request.number)] = len(request.prompt)
+        return _with_images(request)
 
     def _params(self, request: Request) -> vllm.SamplingParams:
         sampling = request.sampling
@@ -127,7 +142,14 @@ class VLLMEngine(LocalEngine):
         )
 
     def _completions(self, output: Any) -> list[Completion]:
-        """The completions of a finished request, counted in `stats`. Raises EngineDead if vLLM aborted it."""
+        """The completions of a finished request, counted in `stats`. Raises EngineDead if vLLM aborted it, or gave an
+        image another number of tokens than the prompt has for it."""
+        read, expected = len(output.prompt_token_ids or []), self._lengths.pop(output.request_id, None)
+        if expected not in (None, read):
+            raise EngineDead(
+                f"vLLM read a prompt with images as {read} tokens, expected {expected}: its image processor differs "
+                "from the model folder's preprocessor_config.json"
+            )
         if others := {s.finish_reason for s in output.outputs} - {"stop", "length"}:
             raise EngineDead(f"vLLM gave up a request: {others}")
         completions = [
@@ -138,7 +160,7 @@ class VLLMEngine(LocalEngine):
             )
             for sample in sorted(output.outputs, key=lambda sample: sample.index)
         ]
-        self._stats.prompt_tokens += len(output.prompt_token_ids or [])
+        self._stats.prompt_tokens += read
         self._stats.cached_prompt_tokens += output.num_cached_tokens or 0
         self._stats.generated_tokens += sum(len(c.token_ids) for c in completions)
         return completions
@@ -184,6 +206,7 @@ class VLLMEngine(LocalEngine):
     def _reset_caches(self) -> None:
         if not self._call("reset_prefix_cache"):
             raise EngineDead("vLLM kept its prefix cache, which may hold keys of old weights")
+        self._lengths.clear()  # what cancelled requests have left
         self._call("reset_mm_cache")
         self._call("reset_encoder_cache")
 
@@ -208,6 +231,20 @@ class VLLMEngine(LocalEngine):
     @abstractmethod
     def _call(self, method: str, *args: Any, **options: Any) -> Any:
         """Call a method of vLLM's engine, and wait for its result."""
+
+
+def _with_images(request: Request) -> Any:
+    """A prompt with images as vLLM takes it. vLLM itself expands each image's placeholder, which stands there once."""
+    ids, end = list[int](), 0
+    for image in request.images:
+        ids += request.prompt[end : image.start + 1]
+        end = image.start + image.num_token
+    pictures = [Pictures.open(image.path).convert("RGB") for image in request.images]
+    return {
+        "prompt_token_ids": ids + request.prompt[end:],
+        "multi_modal_data": {"image": pictures},
+        "multi_modal_uuids": {"image": [image.digest for image in request.images]},  # vLLM's caches know it by these
+    }
 
 
 @contextlib.contextmanager

@@ -34,8 +34,7 @@ class InProcessVLLM(VLLMEngine, SteppedEngine):
         return getattr(self._live(), method)(*args, **options)
 
     def _submit(self, request: Request) -> None:
-        prompt = {"prompt_token_ids": request.prompt}
-        self._live().add_request(str(request.number), prompt, self._params(request))
+        self._live().add_request(str(request.number), self._prompt(request), self._params(request))
 
     def _abort(self, numbers: list[int]) -> None:
         self._live().abort_request([str(number) for number in numbers])

@@ -119,7 +119,8 @@ class WeightReceiver(WeightTransferEngine[Rendezvous, Update]):
         finalize_layerwise_reload(self.model, self.model_config)
         if self.model_config.hf_text_config.tie_word_embeddings:
             # The head has no weights of its own to load, so vLLM 0.32 keeps the old prepacked copy of it on a CPU.
-            head: Any = self.model.lm_head
+            model: Any = self.model
+            head = (model.get_language_model() if hasattr(model, "get_language_model") else model).lm_head
             head.quant_method.process_weights_after_loading(head)
         self._checksum = self._digest.hexdigest()
 

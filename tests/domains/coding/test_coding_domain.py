@@ -42,7 +42,7 @@ class Script:
     def __init__(self, texts: list[str]) -> None:
         self.texts = texts
 
-    async def generate(self, prompt_ids, sampling, n=1):
+    async def generate(self, prompt_ids, sampling, n=1, images=()):
         said, self.texts = self.texts[:n], self.texts[n:]
         return [Completion([*text.encode()], [-0.5] * len(text.encode()), "stop") for text in said]
 

@@ -1,0 +1,92 @@
+"""Images as token ids: how many tokens stand for one, and where they lie in a prompt.
+
+A chat template writes one placeholder for an image. The model reads as many copies of it as the image has tokens, a
+grid of rows and columns. The model's own image processor says how large the grid is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from PIL import Image as Pictures
+from PIL import UnidentifiedImageError
+from transformers import AutoConfig, AutoImageProcessor
+
+from rlanything.config.schema import ModelConfig
+from rlanything.engines.template import ChatError
+from rlanything.types import Image, Prompt
+
+MAX_FILES = 65536  # files whose digest and size are remembered
+
+
+class ImageReader:
+    """What a model that reads images makes of an image file.
+
+    `token` is the placeholder's text and `token_id` its id. Raises ChatError if the model has no image processor.
+    """
+
+    def __init__(self, model: ModelConfig, config: Any, tokenizer: Any) -> None:
+        self.token_id: int = config.image_token_id
+        self.token: str = tokenizer.convert_ids_to_tokens(self.token_id)
+        self._merge: int = config.vision_config.spatial_merge_size
+        try:
+            self._processor: Any = AutoImageProcessor.from_pretrained(
+                model.path, trust_remote_code=model.trust_remote_code
+            )
+        except Exception as error:  # each processor has its own checks
+            why = str(error).partition("\n")[0]
+            raise ChatError(
+                f"model {model.path}: it reads images, but no image processor could be loaded ({why}); expected "
+                "preprocessor_config.json beside config.json"
+            ) from error
+        self._grid = lru_cache(None)(self._processed)
+        self._file = lru_cache(MAX_FILES)(_digest_and_size)
+
+    def placed(self, ids: Sequence[int], paths: Sequence[str]) -> Prompt:
+        """A prompt from ids in which one placeholder stands for each image. Raises ChatError if a file is no image."""
+        grown: list[int] = []
+        images: list[Image] = []
+        left = iter(paths)
+        for token in ids:
+            if token != self.token_id:
+                grown.append(token)
+                continue
+            path = next(left)
+            digest, size = self._file(path)
+            rows, columns = self._grid(size)
+            images.append(Image(path=path, digest=digest, start=len(grown), rows=rows, columns=columns))
+            grown += [token] * (rows * columns)
+        return Prompt(ids=grown, images=tuple(images))
+
+    def _processed(self, size: tuple[int, int]) -> tuple[int, int]:
+        """Rows and columns of tokens for an image of `size` (width, height): the processor resizes a blank one."""
+        [[_, rows, columns]] = self._processor(images=[Pictures.new("RGB", size)])["image_grid_thw"]
+        return int(rows) // self._merge, int(columns) // self._merge
+
+
+def image_reader(model: ModelConfig, tokenizer: Any) -> ImageReader | None:
+    """The reader of a model that reads images, else None. Raises as ImageReader does."""
+    try:
+        config = AutoConfig.from_pretrained(model.path, trust_remote_code=model.trust_remote_code)
+    except (OSError, ValueError):  # a folder that holds a tokenizer alone
+        return None
+    return ImageReader(model, config, tokenizer) if reads_images(config) else None
+
+
+def reads_images(config: Any) -> bool:
+    """True if a model, by its transformers config, reads images in a way that this project knows: as Qwen's models do,
+    with copies of one token on a grid."""
+    vision = getattr(config, "vision_config", None)
+    return getattr(config, "image_token_id", None) is not None and hasattr(vision, "spatial_merge_size")
+
+
+def _digest_and_size(path: str) -> tuple[str, tuple[int, int]]:
+    try:
+        with Pictures.open(path) as picture:
+            return hashlib.sha256(Path(path).read_bytes()).hexdigest(), picture.size
+    except (OSError, UnidentifiedImageError) as error:
+        raise ChatError(f"{path}: cannot be read as an image ({error})") from error

@@ -1,0 +1,56 @@
+"""What a model that reads images needs besides token ids: pixels, and positions in three dimensions.
+
+The images are those that the samples name. Each is opened and processed when its micro-batch is computed, because the
+pixels of a step's screenshots would fill the memory. Equal images of one micro-batch are processed once.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image as Pictures
+from torch import Tensor
+from transformers import AutoImageProcessor
+
+from rlanything.config.schema import ModelConfig
+from rlanything.learner.packing import MicroBatch
+from rlanything.types import Sample
+
+
+class Vision:
+    """The images of a transformers model of images and texts, such as Qwen3-VL."""
+
+    def __init__(self, lm: Any, model: ModelConfig) -> None:
+        self._model, self._token = lm.base_model, lm.config.image_token_id
+        self._merge = lm.config.vision_config.spatial_merge_size
+        self._processor: Any = AutoImageProcessor.from_pretrained(model.path, trust_remote_code=model.trust_remote_code)
+
+    def positions(self, sample: Sample) -> np.ndarray:
+        """Time, row and column of a sample's tokens, shape [3, T], by the model's own rule (M-RoPE)."""
+        ids = torch.from_numpy(sample.ids)[None]
+        grids = [[1, image.rows * self._merge, image.columns * self._merge] for image in sample.images]
+        found: Tensor = self._model.get_rope_index(
+            ids, (ids == self._token).int(), image_grid_thw=torch.tensor(grids) if grids else None
+        )[0]
+        return found[:, 0].numpy()
+
+    def inputs(self, batch: MicroBatch, ids: Tensor) -> dict[str, Tensor]:
+        """The model's further arguments for a micro-batch whose ids [B, T] are on the model's device."""
+        kinds = (ids == self._token).int()
+        if not batch.images:
+            return {"mm_token_type_ids": kinds}
+        processed = lru_cache(None)(self._processed)
+        pixels, grids = zip(*(processed(image.path) for image in batch.images), strict=True)
+        return {
+            "mm_token_type_ids": kinds,
+            "pixel_values": torch.cat(pixels).to(ids.device),
+            "image_grid_thw": torch.cat(grids).to(ids.device),
+        }
+
+    def _processed(self, path: str) -> tuple[Tensor, Tensor]:
+        with Pictures.open(path) as picture:
+            found = self._processor(images=[picture.convert("RGB")], return_tensors="pt")
+        return found["pixel_values"], found["image_grid_thw"]

@@ -1,0 +1,129 @@
+"""A model of images trains packed as it trains sample by sample, and is exported whole."""
+
+from contextlib import closing
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tiny_vision import write_picture, write_vision_model
+from transformers import AutoImageProcessor, Qwen3VLForConditionalGeneration
+
+from rlanything.config.schema import EngineConfig, LearnerConfig, ModelConfig
+from rlanything.engines import check_model
+from rlanything.engines.chat import Chat
+from rlanything.learner.deepspeed import Learner
+from rlanything.learner.model import TreeModel
+from rlanything.learner.packing import build_trees, pack
+from rlanything.types import Sample, assistant, user
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_vision_model(tmp_path_factory.mktemp("vision"))
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pictures")
+    return [write_picture(folder / f"{i}.png", (64, 48) if i < 2 else (100, 70), i) for i in range(4)]
+
+
+@pytest.fixture(scope="module")
+def samples(folder, pictures):
+    """Turns of an episode that share screenshots, the same texts with another screenshot, and a text alone."""
+    chat = Chat(ModelConfig(path=str(folder)))
+    opening = [user("Find a mug.", pictures[:1])]
+    longer = [*opening, assistant("go"), user("Here.", pictures[2:3])]
+    prompts = [chat.prompt(opening), chat.prompt(longer), chat.prompt(opening)]
+    prompts += [chat.prompt([user("Find a mug.", pictures[1:2])]), chat.prompt([user("No picture.")])]
+    made = []
+    for i, prompt in enumerate(prompts):
+        rng, response = np.random.default_rng(i), chat.response_ids("take" if i % 2 else "look at it")
+        weights = np.asarray([0.0] * len(prompt.ids) + [1.0] * len(response), np.float32)
+        noise = rng.normal(size=len(weights)).astype(np.float32)
+        ids = np.asarray([*prompt.ids, *response], np.int64)
+        made.append(Sample(ids, weights, noise * weights, -abs(noise) * weights, "episode", prompt.images))
+    return made
+
+
+def logprobs_alone(lm, processor, sample: Sample) -> torch.Tensor:
+    """transformers' own log-probabilities of a sample's trained tokens."""
+    ids = torch.from_numpy(sample.ids)[None]
+    images = {}
+    if sample.images:
+        opened = [Image.open(image.path).convert("RGB") for image in sample.images]
+        images = dict(processor(images=opened, return_tensors="pt"))
+    kinds = (ids == lm.config.image_token_id).int()
+    logits = lm(input_ids=ids, mm_token_type_ids=kinds, use_cache=False, **images).logits[0].log_softmax(-1)
+    trained = np.flatnonzero(sample.weights)
+    return logits[trained - 1, sample.ids[trained]]
+
+
+def test_packed_images_give_the_gradients_of_one_pass_a_sample(folder, samples):
+    config = LearnerConfig(dtype="float32")
+    model = TreeModel(ModelConfig(path=str(folder)), config, torch.device("cpu"))
+    trees = build_trees(samples, 4096, positions=model.positions)
+    assert sum(tree.size for tree in trees) < 0.7 * sum(len(s.ids) for s in samples)
+    total = torch.tensor(0.0)
+    for batch in pack(trees, 4096):
+        logprobs, _ = model(batch, 1.0)
+        total = total + (logprobs * torch.from_numpy(batch.entries.advantages)).sum()
+    total.backward()
+
+    plain = Qwen3VLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
+    processor = AutoImageProcessor.from_pretrained(folder)
+    expected = torch.tensor(0.0)
+    for sample in samples:
+        advantages = torch.from_numpy(sample.advantages[np.flatnonzero(sample.weights)])
+        expected = expected + (logprobs_alone(plain, processor, sample) * advantages).sum()
+    expected.backward()
+    torch.testing.assert_close(total, expected, rtol=1e-4, atol=1e-4)
+    theirs = dict(plain.named_parameters())
+    for name, parameter in model.lm.named_parameters():
+        torch.testing.assert_close(parameter.grad, theirs[name].grad, rtol=1e-3, atol=1e-4, msg=name)
+    assert model.lm.model.visual.patch_embed.proj.weight.grad.abs().sum() > 0
+
+
+def test_different_screenshots_are_never_merged(samples):
+    same, other = samples[0], samples[3]
+    start, size = same.images[0].start, same.images[0].num_token
+    assert (same.ids[: start + size] == other.ids[: start + size]).all()
+    merged = sum(tree.size for tree in build_trees([same, samples[2]], 4096))
+    apart = sum(tree.size for tree in build_trees([same, other], 4096))
+    assert merged < len(same.ids) + 3 and apart == len(same.ids) + len(other.ids) - start
+
+
+@pytest.mark.parametrize("zero_stage", [0, 2])
+def test_it_learns_from_images_and_is_exported_whole(folder, samples, tmp_path, zero_stage):
+    config = LearnerConfig(lr=3e-3, num_update=1, kl_beta=0.0, dtype="float32", zero_stage=zero_stage)
+    with closing(Learner(ModelConfig(path=str(folder)), config, 20)) as learner:
+        losses = [learner.update_supervised(samples)["loss"] for _ in range(12)]
+        assert losses[-1] < 0.5 * losses[0]
+        learner.export(tmp_path / "out")
+        trained = dict(learner.weights())
+    check_model(ModelConfig(path=str(tmp_path / "out")), EngineConfig(max_model_len=2048))
+    exported = Qwen3VLForConditionalGeneration.from_pretrained(tmp_path / "out", dtype=torch.float32)
+    found = dict(exported.named_parameters())
+    assert found.keys() == trained.keys()
+    assert all(torch.equal(found[name], weight) for name, weight in trained.items())
+
+
+def test_different_screenshots_get_different_policies(folder, samples):
+    """The same text with two screenshots: opposite advantages part them, which ids alone could not."""
+    pair = [
+        replace(s, advantages=s.weights * sign, logprobs=-s.weights, key=str(sign))
+        for s, sign in ((samples[0], 1.0), (replace(samples[0], images=samples[3].images), -1.0))
+    ]
+    config = LearnerConfig(lr=3e-3, num_update=1, kl_beta=0.0, dtype="float32", clip_low=10.0, clip_high=10.0)
+    with closing(Learner(ModelConfig(path=str(folder)), config, 20)) as learner:
+        for _ in range(10):
+            learner.update(pair)
+        model = learner.model
+        found = []
+        for sample in pair:
+            [batch] = pack(build_trees([sample], 4096, positions=model.positions), 4096)
+            with torch.no_grad():
+                found.append(model(batch, 1.0)[0].mean().item())
+    assert found[0] > found[1] + 0.1
