@@ -1,0 +1,210 @@
+"""Actions of an agent that sees a screen: the `computer_use` tool of Qwen's models. Pure: texts in, actions out.
+
+A response says in one line what it does, then holds one tool call. Coordinates run from 0 to 999, whatever the size of
+the screen. A response that cannot be read is an invalid action with a reason. It is never taken for another action.
+Source: github.com/QwenLM/Qwen3-VL, cookbooks/computer_use, and the actions that newer agents of that family emit.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+TOOL = "computer_use"
+LAST = 999  # the largest coordinate
+MAX_PIXELS = 2000  # of one scroll; more is cut
+MAX_WAIT_S = 10.0  # of one wait; more is cut
+MAX_TEXT = 4096  # characters typed at once
+
+# What each action needs, and what it may have besides.
+NEEDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "key": (("keys",), ()),
+    "key_down": (("keys",), ()),
+    "key_up": (("keys",), ()),
+    "type": (("text",), ()),
+    "mouse_move": (("coordinate",), ()),
+    "left_click": ((), ("coordinate",)),
+    "right_click": ((), ("coordinate",)),
+    "middle_click": ((), ("coordinate",)),
+    "double_click": ((), ("coordinate",)),
+    "triple_click": ((), ("coordinate",)),
+    "left_click_drag": (("coordinate",), ()),
+    "scroll": (("pixels",), ("coordinate",)),
+    "hscroll": (("pixels",), ("coordinate",)),
+    "wait": (("time",), ()),
+    "terminate": (("status",), ()),
+}
+STATUSES = ("success", "failure")
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789`-=[]\\;',./"
+_NAMED = (
+    "enter tab space backspace delete escape up down left right home end pageup pagedown insert shift ctrl alt win "
+    "capslock numlock printscreen pause menu"
+).split() + [f"f{n}" for n in range(1, 25)]
+KEYS = frozenset((*_LETTERS, *_NAMED))
+ALIASES = {
+    "return": "enter", "esc": "escape", "del": "delete", "ins": "insert", "bksp": "backspace", "control": "ctrl",
+    "cmd": "win", "command": "win", "super": "win", "meta": "win", "option": "alt", "spacebar": "space",
+    "page_up": "pageup", "pgup": "pageup", "prior": "pageup", "page_down": "pagedown", "pgdn": "pagedown",
+    "next": "pagedown", "arrowup": "up", "arrowdown": "down", "arrowleft": "left", "arrowright": "right",
+    "print": "printscreen", "caps_lock": "capslock", "num_lock": "numlock", "plus": "=", "minus": "-",
+}  # fmt: skip
+OPEN, CLOSE = "<tool_call>", "</tool_call>"
+
+
+class InvalidAction(ValueError):
+    """A response that holds no action; the message says why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Action:
+    """One action. Fields that its kind does not have are None."""
+
+    kind: str
+    """One of NEEDS."""
+    coordinate: tuple[int, int] | None = None
+    """(x, y), each from 0 to LAST."""
+    keys: tuple[str, ...] | None = None
+    """Names of KEYS, pressed together."""
+    text: str | None = None
+    pixels: int | None = None
+    """Upwards, or to the right, if it is above 0."""
+    time: float | None = None
+    """Seconds to wait."""
+    status: str | None = None
+    """What the agent says of the task when it ends the episode."""
+
+    def point(self, width: int, height: int) -> tuple[int, int] | None:
+        """The pixel that the coordinate means on a screen of this size."""
+        if self.coordinate is None:
+            return None
+        x, y = self.coordinate
+        return min(x * width // LAST, width - 1), min(y * height // LAST, height - 1)
+
+    def to_json(self) -> str:
+        """The arguments of the tool call, as an environment gets them."""
+        given = {k: v for k, v in asdict(self).items() if v is not None and k != "kind"}
+        return json.dumps({"action": self.kind, **given}, ensure_ascii=False)
+
+
+def call_text(action: Action) -> str:
+    """The tool call that means an action, as models write it."""
+    return f'{OPEN}\n{{"name": "{TOOL}", "arguments": {action.to_json()}}}\n{CLOSE}'
+
+
+def spoken(text: str) -> str:
+    """What a response says that it does: the text between its thoughts and the tool call, in one line."""
+    said = _answer(text).partition(OPEN)[0]
+    return " ".join(said.split()).removeprefix("Action:").strip()
+
+
+def read_response(text: str) -> Action:
+    """The action of a response. Raises InvalidAction."""
+    _, opened, rest = _answer(text).partition(OPEN)
+    if not opened:
+        raise InvalidAction("no tool call")
+    try:
+        call, end = json.JSONDecoder().raw_decode(rest, len(rest) - len(rest.lstrip()))
+        arguments = call.get("arguments") if isinstance(call, dict) else None
+        if isinstance(arguments, str):
+            arguments = json.loads(arguments)
+    except (ValueError, RecursionError) as error:
+        raise InvalidAction(f"the tool call is no JSON ({str(error)[:80]})") from error
+    after = rest[end:].lstrip()
+    if not after.startswith(CLOSE):
+        raise InvalidAction("the tool call is not closed")
+    if OPEN in after:
+        raise InvalidAction("more than one tool call")
+    if not isinstance(call, dict) or call.get("name") != TOOL or not isinstance(arguments, dict):
+        raise InvalidAction(f'expected {{"name": "{TOOL}", "arguments": {{...}}}}')
+    return read_arguments(arguments)
+
+
+def _answer(text: str) -> str:
+    """The text after the thoughts."""
+    thoughts, end, answer = text.partition("</think>")
+    return answer if end else thoughts
+
+
+def read_arguments(arguments: Mapping[str, Any]) -> Action:
+    """The action that the arguments of a tool call mean. Raises InvalidAction."""
+    kind = arguments.get("action")
+    if not isinstance(kind, str) or kind not in NEEDS:
+        raise InvalidAction(f"action: found {kind!r:.60}, expected one of {', '.join(NEEDS)}")
+    needed, optional = NEEDS[kind]
+    values: dict[str, Any] = {}
+    for name in (*needed, *optional):
+        value = arguments.get(name)
+        if value is not None:
+            values[name] = _READERS[name](value)
+        elif name in needed:
+            raise InvalidAction(f"{kind}: {name} is missing")
+    return Action(kind=kind, **values)
+
+
+def _coordinate(value: Any) -> tuple[int, int]:
+    if not (
+        isinstance(value, list | tuple) and len(value) == 2 and all(_is_number(v) and 0 <= v <= LAST + 1 for v in value)
+    ):
+        raise InvalidAction(f"coordinate: found {value!r:.60}, expected two numbers from 0 to {LAST}")
+    x, y = (min(int(v), LAST) for v in value)  # 1000 is the edge where models count to 1000
+    return x, y
+
+
+def _keys(value: Any) -> tuple[str, ...]:
+    given = [value] if isinstance(value, str) else value
+    if not (isinstance(given, list | tuple) and given and all(isinstance(key, str) and key for key in given)):
+        raise InvalidAction(f"keys: found {value!r:.60}, expected a list of names")
+    return tuple(_key(part) for key in given for part in _parts(key))
+
+
+def _parts(key: str) -> list[str]:
+    """The keys of a combination such as "ctrl+shift+t"; "+" alone is a key."""
+    return [key] if len(key) == 1 else [part for part in re.split(r"\+(?!$)", key) if part]
+
+
+def _key(name: str) -> str:
+    lowered = name.strip().lower() if len(name) > 1 else name.lower()
+    plain = lowered.removesuffix("_l").removesuffix("_r")
+    plain = ALIASES.get(plain, plain)
+    if plain in KEYS or (len(plain) == 1 and plain.isprintable()):
+        return plain
+    raise InvalidAction(f"keys: found {name!r:.40}, expected the name of a key")
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise InvalidAction(f"text: found {value!r:.60}, expected a text")
+    if len(value) > MAX_TEXT or "\0" in value:
+        raise InvalidAction(f"text: found {len(value)} characters, expected at most {MAX_TEXT}, none of them NUL")
+    return value
+
+
+def _pixels(value: Any) -> int:
+    if not _is_number(value):
+        raise InvalidAction(f"pixels: found {value!r:.60}, expected a number")
+    return int(max(-MAX_PIXELS, min(MAX_PIXELS, value)))
+
+
+def _time(value: Any) -> float:
+    if not _is_number(value) or value < 0:
+        raise InvalidAction(f"time: found {value!r:.60}, expected seconds")
+    return float(min(MAX_WAIT_S, value))
+
+
+def _status(value: Any) -> str:
+    if value not in STATUSES:
+        raise InvalidAction(f"status: found {value!r:.60}, expected success or failure")
+    return str(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e9  # nan is not below
+
+
+_READERS = {
+    "coordinate": _coordinate, "keys": _keys, "text": _text, "pixels": _pixels, "time": _time, "status": _status,
+}  # fmt: skip

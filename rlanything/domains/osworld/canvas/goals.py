@@ -1,0 +1,90 @@
+"""What tasks on a drawn desktop ask for, in words, and whether the state fulfils it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlanything.domains.osworld.canvas import words
+from rlanything.domains.osworld.canvas.desk import Desk
+
+Value = str | int | bool
+
+
+@dataclass(frozen=True)
+class Goal:
+    """One thing to bring about.
+
+    `kind` is set (a control), delete, rename, open (a file), form, drag (a document to the Trash) or start (a program);
+    `name` is of the control, file, document or program, and empty for a form.
+    """
+
+    kind: str
+    name: str = ""
+    value: Value = ""
+    """What a control is set to, or the new name of a file."""
+    entries: tuple[tuple[str, str], ...] = ()
+    """(field, text) pairs of a form."""
+
+    def say(self) -> str:
+        """The goal as an instruction."""
+        match self.kind:
+            case "set" if self.name in (*words.SWITCHES, *words.CHECKS):
+                return f"turn {'on' if self.value else 'off'} {self.name}"
+            case "set":
+                return f"set {self.name} to {self.value}"
+            case "rename":
+                return f"rename {self.name} to {self.value}"
+            case "drag":
+                return f"move {self.name} to {words.TRASH}"
+            case "form":
+                return f"enter {' and '.join(f'{text} as {field}' for field, text in self.entries)} and press OK"
+        return f"{self.kind} {self.name}"
+
+    def holds(self, desk: Desk) -> bool:
+        """True if the desktop is as the goal asks."""
+        match self.kind:
+            case "set":
+                return value_of(desk, self.name) == self.value and desk.menu != self.name
+            case "delete":
+                return self.name not in desk.files
+            case "rename":
+                return self.value in desk.files and self.name not in desk.files
+            case "open":
+                return desk.program == "Viewer" and desk.opened == self.name
+            case "form":
+                return desk.sent is not None and all(desk.sent.get(field) == text for field, text in self.entries)
+            case "drag":
+                return self.name in desk.trash
+        return desk.program == self.name and desk.dialog is None
+
+    @property
+    def asks_for(self) -> set[str]:
+        """The words that it names."""
+        named = {self.name, *(word for entry in self.entries for word in entry)}
+        return named | ({self.value} if isinstance(self.value, str) else set()) - {""}
+
+
+def value_of(desk: Desk, control: str) -> Value:
+    """What a control is set to."""
+    for values in (desk.switched, desk.number, desk.choice):
+        if control in values:
+            value: Value = values[control]
+            return value
+    raise KeyError(control)
+
+
+def instruction(goals: Sequence[Goal]) -> str:
+    """All goals in one sentence."""
+    return " and ".join(goal.say() for goal in goals)
+
+
+def to_json(goals: Sequence[Goal]) -> list[dict[str, Any]]:
+    """Goals as a task's payload holds them."""
+    return [{k: v for k, v in vars(goal).items() if v not in ("", ())} for goal in goals]
+
+
+def from_json(rows: Sequence[Mapping[str, Any]]) -> tuple[Goal, ...]:
+    """What `to_json` wrote."""
+    return tuple(Goal(**{**row, "entries": tuple((f, t) for f, t in row.get("entries", ()))}) for row in rows)

@@ -1,0 +1,143 @@
+"""The drawn desktop: its solutions solve, its verifiers tell right from wrong, its picture shows its state."""
+
+from __future__ import annotations
+
+import io
+import random
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from rlanything.domains.osworld.actions import Action
+from rlanything.domains.osworld.canvas import words
+from rlanything.domains.osworld.canvas.acting import perform
+from rlanything.domains.osworld.canvas.desk import HEIGHT, WIDTH, Desk, Kind
+from rlanything.domains.osworld.canvas.drawing import draw, png
+from rlanything.domains.osworld.canvas.goals import Goal, from_json, instruction, to_json
+from rlanything.domains.osworld.canvas.layout import on_top
+from rlanything.domains.osworld.canvas.solver import GRID, distance, solve
+from rlanything.domains.osworld.canvas.tasks import LEVELS, Family, Verifier, make_family
+
+
+def families(level: str, num: int = 60, unseen: bool = False) -> list[Family]:
+    return [make_family(f"test{i}", level, 0.2, unseen) for i in range(num)]
+
+
+def solved(desk: Desk, verifier: Verifier) -> Desk:
+    """The desktop after the scripted solution."""
+    desk = desk.clone()
+    for _ in range(30):
+        move = solve(verifier.goals, verifier.feasible, desk)
+        if move.action.kind == "terminate":
+            assert move.action.status == ("success" if verifier.feasible else "failure")
+            return desk
+        assert perform(desk, move.action), f"{move} hits nothing"
+    raise AssertionError(f"no end: {instruction(verifier.goals)}")
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_solution_solves_every_task_and_an_untouched_desktop_none(level: str) -> None:
+    for family in families(level):
+        for verifier in family.verifiers:
+            if verifier.feasible:
+                assert not all(goal.holds(family.desk) for goal in verifier.goals)
+                assert all(goal.holds(solved(family.desk, verifier)) for goal in verifier.goals)
+            else:
+                solved(family.desk, verifier)
+
+
+def test_solving_one_verifier_of_a_family_does_not_solve_a_harder_one() -> None:
+    for family in families("middle"):
+        for one in family.verifiers:
+            after = solved(family.desk, one)
+            for other in family.verifiers:
+                if one.feasible and other.feasible and not set(other.goals) <= set(one.goals):
+                    assert not all(goal.holds(after) for goal in other.goals) or _implied(one, other)
+
+
+def _implied(one: Verifier, other: Verifier) -> bool:
+    """A goal can hold on the way: who changes a setting has Settings open."""
+    left = [goal for goal in other.goals if goal not in one.goals]
+    return all(goal.kind in ("start", "open") for goal in left)
+
+
+def test_every_move_of_the_solution_shortens_the_way() -> None:
+    for family in families("hard", 30):
+        for verifier in family.verifiers:
+            desk, left = family.desk.clone(), distance(verifier.goals, verifier.feasible, family.desk)
+            while left > 1:
+                perform(desk, solve(verifier.goals, verifier.feasible, desk).action)
+                assert distance(verifier.goals, verifier.feasible, desk) == left - 1
+                left -= 1
+
+
+def test_any_actions_leave_a_desktop_that_can_be_drawn_and_solved() -> None:
+    draw_of = random.Random(0)
+    kinds = ("left_click", "double_click", "mouse_move", "left_click_drag", "right_click")
+    for family in families("middle", 40):
+        desk = family.desk.clone()
+        for _ in range(40):
+            at = (draw_of.randrange(1000), draw_of.randrange(1000))
+            typed = Action(kind="type", text=draw_of.choice(["anna", "é😀", "x" * 50]))
+            key = Action(kind="key", keys=(draw_of.choice(["enter", "escape", "delete", "a"]),))
+            scroll = Action(kind="scroll", pixels=draw_of.choice([-5, 5]))
+            click = Action(kind=draw_of.choice(kinds), coordinate=at)
+            perform(desk, draw_of.choice([click, click, click, typed, key, scroll]))
+            assert draw(desk).shape == (HEIGHT, WIDTH, 3)
+            for verifier in family.verifiers:
+                distance(verifier.goals, verifier.feasible, desk)
+
+
+def test_a_clone_is_independent() -> None:
+    family = make_family("clone", "middle", 0.0)
+    before = draw(family.desk)
+    for verifier in family.verifiers:
+        solved(family.desk, verifier)
+    assert np.array_equal(before, draw(family.desk))
+
+
+def test_the_picture_shows_the_state_and_is_a_png() -> None:
+    family = make_family("png", "easy", 0.0)
+    pixels = draw(family.desk)
+    assert np.array_equal(np.asarray(Image.open(io.BytesIO(png(pixels)))), pixels)
+    desk = family.desk.clone()
+    desk.program, desk.tab = "Settings", "Network"
+    shown = [widget for widget in on_top(desk) if widget.kind is Kind.SWITCH]
+    for widget in shown:
+        before = draw(desk)
+        desk.switched[widget.name] = not desk.switched[widget.name]
+        changed = np.argwhere((draw(desk) != before).any(-1))
+        assert len(changed) and all(widget.covers(x, y) for y, x in changed)
+
+
+def test_families_are_the_same_for_the_same_seed_and_others_for_others() -> None:
+    first, again, other = (make_family(seed, "middle", 0.1) for seed in ("a", "a", "b"))
+    assert first.verifiers == again.verifiers and np.array_equal(draw(first.desk), draw(again.desk))
+    assert first.verifiers != other.verifiers
+
+
+def test_unseen_families_ask_for_held_out_words_and_the_others_never_do() -> None:
+    for unseen in (False, True):
+        asked = [
+            set().union(*(goal.asks_for for goal in verifier.goals))
+            for family in families("middle", unseen=unseen)
+            for verifier in family.verifiers
+            if verifier.feasible
+        ]
+        assert all(bool(names & words.HELD_OUT) is unseen for names in asked)
+
+
+def test_coordinates_of_solutions_are_on_the_grid_and_within_their_widgets() -> None:
+    for family in families("middle", 30):
+        for widget in on_top(family.desk):
+            moves = solve(family.verifiers[0].goals, True, family.desk).action.coordinate
+            assert moves is None or all(v % GRID == 0 for v in moves)
+            assert 0 <= widget.x < WIDTH and 0 <= widget.y < HEIGHT
+
+
+def test_goals_survive_being_written_and_read() -> None:
+    goals = [Goal("set", "Wi-Fi", False), Goal("set", "Bass", 0), Goal("form", entries=(("Code", "1234"),))]
+    goals.append(Goal("rename", "notes", "plan"))
+    assert list(from_json(to_json(goals))) == goals
+    assert instruction(goals[:2]) == "turn off Wi-Fi and set Bass to 0"
