@@ -85,10 +85,14 @@ def _next_action(domain: Domain, observation: Observation, prompt: str, ask: Ask
             except (OSError, UnicodeDecodeError) as error:
                 say(f"{text[1:]} cannot be read: {error}")
         elif text:
-            return domain.typed_action(text, observation)
+            try:
+                return domain.typed_action(text, observation)
+            except ValueError as error:
+                say(str(error))
 
 
 def _show(messages: list[Message], say: Say) -> None:
     for message in messages:
         if message["role"] != "system":
-            say(f"\n{text_of(message)}\n")
+            shown = [part["image"] for part in message["content"] if isinstance(part, dict) and "image" in part]
+            say("\n" + "\n".join([*shown, text_of(message)]).strip("\n") + "\n")

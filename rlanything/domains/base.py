@@ -223,7 +223,8 @@ class Domain(ABC):
         return self.demonstrating.conversations(role, split, seed)
 
     def typed_action(self, text: str, observation: Observation) -> str:
-        """The action that a person means who types `text` in `rlanything play`."""
+        """The action that a person means who types `text` in `rlanything play`. Raises ValueError, which says why the
+        text means none."""
         return text
 
 

@@ -12,10 +12,12 @@ from rlanything.domains.alfworld.domain import AlfworldDomain
 from rlanything.domains.alfworld.options import AlfworldOptions
 from rlanything.domains.base import Domain
 from rlanything.domains.coding.domain import CodingDomain, CodingOptions
+from rlanything.domains.osworld.domain import OsworldDomain
+from rlanything.domains.osworld.options import OsworldOptions
 from rlanything.errors import ConfigError
 
-SHIPPED: dict[str, type[Domain]] = {"alfworld": AlfworldDomain, "coding": CodingDomain}
-OPTIONS: dict[str, type[Section]] = {"alfworld": AlfworldOptions, "coding": CodingOptions}
+SHIPPED: dict[str, type[Domain]] = {"alfworld": AlfworldDomain, "coding": CodingDomain, "osworld": OsworldDomain}
+OPTIONS: dict[str, type[Section]] = {"alfworld": AlfworldOptions, "coding": CodingOptions, "osworld": OsworldOptions}
 
 
 def make_domain(config: Config) -> Domain:

@@ -129,6 +129,27 @@ def _answer(text: str) -> str:
     return answer if end else thoughts
 
 
+def read_typed(text: str) -> Action:
+    """The action that a person types: a kind, then what it needs, as in `scroll -5 500 300`. Raises InvalidAction."""
+    kind, _, rest = text.strip().partition(" ")
+    arguments: dict[str, Any] = {"action": kind}
+    needed = NEEDS.get(kind, ((), ()))[0]
+    words = [rest] if needed == ("text",) else rest.split()
+    if needed and needed != ("coordinate",) and words:
+        first = words.pop(0)
+        arguments[needed[0]] = first if needed[0] in ("text", "keys", "status") else _number(first)
+    if words:
+        arguments["coordinate"] = [_number(word) for word in words]
+    return read_arguments(arguments)
+
+
+def _number(word: str) -> float:
+    try:
+        return float(word)
+    except ValueError as error:
+        raise InvalidAction(f"found {word!r}, expected a number") from error
+
+
 def read_arguments(arguments: Mapping[str, Any]) -> Action:
     """The action that the arguments of a tool call mean. Raises InvalidAction."""
     kind = arguments.get("action")

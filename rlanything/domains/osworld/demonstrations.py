@@ -1,0 +1,136 @@
+"""Demonstrations on drawn desktops: of acting, of judging steps, of choosing tasks."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from rlanything.domains.base import Observation
+from rlanything.domains.images import ImageStore
+from rlanything.domains.osworld import prompts
+from rlanything.domains.osworld.actions import Action, call_text
+from rlanything.domains.osworld.canvas.acting import perform
+from rlanything.domains.osworld.canvas.desk import Desk, Kind
+from rlanything.domains.osworld.canvas.drawing import draw, png
+from rlanything.domains.osworld.canvas.goals import instruction
+from rlanything.domains.osworld.canvas.layout import on_top
+from rlanything.domains.osworld.canvas.solver import LONGEST, Move, click, distance, solve
+from rlanything.domains.osworld.library import FamilyLibrary
+from rlanything.domains.parts import Conversation, Demonstrating
+from rlanything.types import Direction, Message, Prompt, Trajectory, Turn, assistant, user
+
+POLICY_ERRORS = 0.15  # share of wrong moves in demonstrations of acting
+JUDGE_ERRORS = (0.1, 0.7)  # range of that share in episodes to be judged
+
+
+class CanvasDemonstrating(Demonstrating):
+    """Episodes of the scripted solution with wrong moves in between, which are not learned."""
+
+    def __init__(self, style: str, library: FamilyLibrary, images: ImageStore, max_step: int) -> None:
+        self.style, self.library, self.images, self.max_step = style, library, images, max_step
+
+    def conversations(self, role: str, split: str, seed: int) -> Iterator[Conversation]:
+        rng = random.Random(f"{role}/{seed}")
+        demonstrate = {"policy": self._act, "reward": self._judge, "rewriter": self._rewrite}[role]
+        families = [task.payload["family"] for task in self.library.tasks(split)]
+        while True:
+            yield from demonstrate(rng.choice(families), rng)
+
+    def _act(self, name: str, rng: random.Random) -> Iterator[Conversation]:
+        """Yield one episode, from its start to its end."""
+        family, verifier = self.library.family(name), rng.choice(self.library.family(name).verifiers)
+        desk = family.desk.clone()
+        messages = prompts.opening(instruction(verifier.goals), self._screen(desk), self.style)
+        trained = [False] * len(messages)
+        for _ in range(self.max_step):
+            right = rng.random() >= POLICY_ERRORS
+            move = solve(verifier.goals, verifier.feasible, desk) if right else wrong_move(rng, desk)
+            messages.append(assistant(response(move)))
+            trained.append(right)
+            if move.action.kind == "terminate":
+                yield Conversation(messages=messages, trained=trained)
+                return
+            perform(desk, move.action)
+            messages.append(user("", self._screen(desk).images))
+            trained.append(False)
+
+    def _judge(self, name: str, rng: random.Random) -> Iterator[Conversation]:
+        """Yield judgements of one episode's steps: does a step shorten the rest of the solution?"""
+        family, verifier = self.library.family(name), rng.choice(self.library.family(name).verifiers)
+        desk, errors = family.desk.clone(), rng.uniform(*JUDGE_ERRORS)
+        goals, feasible = verifier.goals, verifier.feasible
+        trajectory = Trajectory(task_id=name, index=0, first_images=self._screen(desk).images)
+        left = distance(goals, feasible, desk)
+        for i in range(self.max_step):
+            move = solve(goals, feasible, desk) if rng.random() >= errors else any_move(rng, desk)
+            ended = move.action.kind == "terminate"
+            perform(desk, move.action)
+            before, left = left, distance(goals, feasible, desk)
+            good = move == solve(goals, feasible, desk) if ended else left < before
+            shown = self._screen(desk).images
+            trajectory.turns.append(
+                Turn(
+                    prompt=Prompt(ids=[]), response_ids=[], logprobs=[], text=response(move), action="", observation="",
+                    images=shown,
+                )
+            )  # fmt: skip
+            asked = prompts.judge(instruction(goals), trajectory, i, self.style)
+            yield _answered(asked, f"\\boxed{{{1 if good else -1}}}", name)
+            if ended or left >= LONGEST:
+                return
+
+    def _rewrite(self, name: str, rng: random.Random) -> Iterator[Conversation]:
+        """Yield the choice of a verifier with a longer or a shorter way, or nothing if the family has none."""
+        family = self.library.family(name)
+        verifiers = self.library.verifiers(name)
+        ways = {key: distance(v.goals, v.feasible, family.desk) for key, v in verifiers.items()}
+        direction = rng.choice([Direction.HARDER, Direction.EASIER])
+        harder = direction is Direction.HARDER
+        pairs = [(a, b) for a in ways for b in ways if (ways[b] > ways[a] if harder else ways[b] < ways[a])]
+        if not pairs:
+            return
+        now, other = rng.choice(pairs)
+        checks = {key: instruction(v.goals) for key, v in verifiers.items()}
+        accuracy = rng.uniform(0.8, 1.0) if harder else rng.uniform(0.0, 0.2)
+        asked = prompts.rewrite(checks, (now, checks[now]), direction, round(accuracy * 8) / 8, "", self.style)
+        yield _answered(asked, f'{{"{other}": "{checks[other]}"}}')
+
+    def _screen(self, desk: Desk) -> Observation:
+        return Observation("", images=(self.images.put(png(draw(desk))),))
+
+
+def response(move: Move) -> str:
+    """A move as a policy writes it."""
+    return f"{move.line}\n{call_text(move.action)}"
+
+
+def wrong_move(rng: random.Random, desk: Desk) -> Move:
+    """A mistake of a small policy: another widget, a click that misses, a stray key. It never ends the episode."""
+    shown, drawn = on_top(desk), rng.random()
+    if shown and drawn < 0.6:
+        return click(rng.choice(shown))
+    if shown and drawn < 0.8:
+        widget = rng.choice(shown)
+        at = (rng.randrange(0, 1000, 40), rng.randrange(0, 1000, 40))
+        return Move(f"click {widget.name}", Action(kind="left_click", coordinate=at))
+    if drawn < 0.9:
+        return Move("scroll down", Action(kind="scroll", pixels=-5))
+    return Move("press esc", Action(kind="key", keys=("escape",)))
+
+
+def any_move(rng: random.Random, desk: Desk) -> Move:
+    """A wrong move, or an end of the episode that may be too early."""
+    drawn = rng.random()
+    if drawn < 0.15:
+        status = "success" if drawn < 0.08 else "failure"
+        line = "done" if status == "success" else "impossible"
+        return Move(line, Action(kind="terminate", status=status))
+    fields = [w for w in on_top(desk) if w.kind is Kind.FIELD]
+    if fields and drawn < 0.3:
+        return Move("type anna", Action(kind="type", text="anna"))
+    return wrong_move(rng, desk)
+
+
+def _answered(messages: list[Message], answer: str, key: str = "") -> Conversation:
+    """A question with its answer, which alone is learned."""
+    return Conversation(messages=[*messages, assistant(answer)], trained=[False] * len(messages) + [True], key=key)

@@ -1,0 +1,53 @@
+"""The tasks of the drawn desktops: families by name, and a family's verifiers by name."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from functools import lru_cache
+
+from rlanything.domains.osworld.canvas.goals import instruction
+from rlanything.domains.osworld.canvas.tasks import Family, Verifier, make_family
+from rlanything.domains.osworld.options import OsworldOptions
+from rlanything.errors import TaskError
+from rlanything.types import Task
+
+SPLITS = ("train", "eval_in_distribution", "eval_out_of_distribution")
+MAX_FAMILIES = 4096  # kept in memory
+
+
+class FamilyLibrary:
+    """Families of the splits. A task names its family and a verifier of it: `{"family", "verifier", "instruction"}`."""
+
+    def __init__(self, options: OsworldOptions) -> None:
+        self.options = options
+        self.family = lru_cache(MAX_FAMILIES)(self._made)
+
+    def tasks(self, split: str) -> list[Task]:
+        """One task of each family. Raises TaskError if there is no such split."""
+        if split not in SPLITS:
+            raise TaskError(f"split {split}: there is none, expected one of {', '.join(SPLITS)}")
+        size = self.options.size if split == "train" else self.options.eval_size
+        return [self._task(f"{split}/{i}") for i in range(size)]
+
+    def _task(self, name: str) -> Task:
+        verifiers = self.verifiers(name)
+        chosen = random.Random(f"verifier of {name}").choice(list(verifiers))
+        return Task(id=name, payload=payload(name, chosen, instruction(verifiers[chosen].goals)))
+
+    def verifiers(self, family: str) -> Mapping[str, Verifier]:
+        """The verifiers of a family by name, the shortest way first."""
+        return {f"verifier{i}": v for i, v in enumerate(self.family(family).verifiers, 1)}
+
+    def verifier(self, task: Task) -> Verifier:
+        """The verifier of a task."""
+        return self.verifiers(task.payload["family"])[task.payload["verifier"]]
+
+    def _made(self, name: str) -> Family:
+        unseen = name.startswith("eval_out_of_distribution")
+        return make_family(name, self.options.level, self.options.infeasible, unseen)
+
+
+def payload(family: str, verifier: str, text: str) -> dict[str, str]:
+    """The payload of a task."""
+    return {"family": family, "verifier": verifier, "instruction": text}

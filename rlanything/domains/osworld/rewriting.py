@@ -1,0 +1,62 @@
+"""Variants of tasks on a desktop: another verifier of the same family, or the same one with other words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from rlanything.domains.osworld import prompts
+from rlanything.domains.osworld.canvas.goals import instruction
+from rlanything.domains.osworld.library import FamilyLibrary, payload
+from rlanything.domains.parts import RejectedTask, Rewriting, variant_of
+from rlanything.types import Direction, Message, Task
+
+
+class FamilyRewriting(Rewriting):
+    """The rewriter chooses a verifier and writes its instruction."""
+
+    def __init__(self, style: str, library: FamilyLibrary, max_instruction: int) -> None:
+        self.style, self.library, self.max_instruction = style, library, max_instruction
+
+    def messages(self, task: Task, direction: Direction, accuracy: float, critic: str) -> list[Message]:
+        checks = {name: instruction(v.goals) for name, v in self.library.verifiers(task.payload["family"]).items()}
+        now = task.payload["verifier"], task.payload["instruction"]
+        return prompts.rewrite(checks, now, direction, accuracy, critic, self.style)
+
+    def parse(self, text: str, task: Task, direction: Direction, task_id: str) -> Task:
+        """The proposed variant. Raises RejectedTask by reason: no_proposal, schema, unknown_verifier, too_long or
+        unchanged."""
+        found = _last_choice(text)
+        if found is None:
+            raise RejectedTask("no_proposal", 'no JSON object {"check": "instruction"}')
+        texts = [words for words in found.values() if isinstance(words, str) and words.strip()]
+        if len(found) != 1 or len(texts) != 1:
+            raise RejectedTask("schema", f"found {json.dumps(found)[:200]}, expected one check with its instruction")
+        [name], family, words = found, task.payload["family"], " ".join(texts[0].split())
+        if name not in (known := self.library.verifiers(family)):
+            raise RejectedTask("unknown_verifier", f"{name}, expected one of {', '.join(known)}")
+        if len(words) > self.max_instruction:
+            raise RejectedTask("too_long", f"{len(words)} characters, more than {self.max_instruction}")
+        variant = variant_of(task, payload(family, name, words), direction, task_id)
+        if identity(variant) == identity(task):
+            raise RejectedTask("unchanged", "the same check with the same words")
+        return variant
+
+
+def identity(task: Task) -> str:
+    """What makes two tasks the same: desktop, verifier, and words whatever their case and white space."""
+    held = task.payload
+    return f"{held['family']} {held['verifier']} {' '.join(held['instruction'].lower().split())}"
+
+
+def _last_choice(text: str) -> Mapping[str, object] | None:
+    """The last JSON object in a text."""
+    start = text.rfind("{")
+    while start >= 0:
+        try:
+            value, _ = json.JSONDecoder().raw_decode(text, start)
+        except (ValueError, RecursionError):
+            start = text.rfind("{", 0, start)
+            continue
+        return value if isinstance(value, dict) else None
+    return None
