@@ -216,6 +216,8 @@ class Turn(Exchange):
     """Verdicts of the domain's own checks of the action, if it makes several."""
     images: tuple[str, ...] = ()
     """Files of images in the observation."""
+    point: tuple[float, float] | None = None
+    """Where the action points in the last image before the turn, as shares of its width and height."""
     state: str = ""
     """Digest of the state in which the turn began; turns of a group with equal states can be compared."""
     policy_version: int = 0

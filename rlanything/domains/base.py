@@ -83,6 +83,8 @@ class ParsedAction:
 
     action: str | None
     error: str = ""
+    point: tuple[float, float] | None = None
+    """Where it points in the image that the policy saw last, as shares of its width and height: a report draws it."""
 
 
 @dataclass(frozen=True, kw_only=True)

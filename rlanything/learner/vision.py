@@ -42,7 +42,7 @@ class Vision:
         kinds = (ids == self._token).int()
         if not batch.images:
             return {"mm_token_type_ids": kinds}
-        processed = lru_cache(None)(self._processed)
+        processed = lru_cache(None)(self.processed)
         pixels, grids = zip(*(processed(image.path) for image in batch.images), strict=True)
         return {
             "mm_token_type_ids": kinds,
@@ -50,7 +50,8 @@ class Vision:
             "image_grid_thw": torch.cat(grids).to(ids.device),
         }
 
-    def _processed(self, path: str) -> tuple[Tensor, Tensor]:
+    def processed(self, path: str) -> tuple[Tensor, Tensor]:
+        """An image file as the model reads it: pixels [patches, values], and the grid [1, 3] of its patches."""
         with Pictures.open(path) as picture:
             found = self._processor(images=[picture.convert("RGB")], return_tensors="pt")
         return found["pixel_values"], found["image_grid_thw"]

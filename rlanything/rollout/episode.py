@@ -145,6 +145,7 @@ class Player:
                 label=observation.label,
                 results=observation.results,
                 images=observation.images,
+                point=parsed.point,
                 state=state,
                 policy_version=engine.version,
                 generate_s=answered - asked,

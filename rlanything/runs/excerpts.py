@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -33,6 +35,9 @@ _COLUMNS = [
     *_EPISODE,
     *(f"turns.list.element.{name}" for name in _TURN),
     "turns.list.element.results.list.element",
+    "turns.list.element.images.list.element",
+    "turns.list.element.point.list.element",
+    "first_images.list.element",
     *(f"judgements.list.element.{name}" for name in _JUDGEMENT),
     *(f"judgements.list.element.scores.list.element.{name}" for name in _PLACE),
 ]
@@ -60,7 +65,8 @@ def excerpts(folder: RunFolder, steps: Sequence[int], evaluations: Mapping[str, 
     for rank in range(MAX_TASKS):
         for file, table, task_ids in found:
             if rank < len(task_ids):
-                left -= _embed(file["tasks"], table.filter(pc.equal(table["task_id"], task_ids[rank])), left)
+                episodes = table.filter(pc.equal(table["task_id"], task_ids[rank]))
+                left -= _embed(file["tasks"], episodes, left, folder.path)
     num_file = len(steps) + sum(map(len, evaluations.values()))
     return {"files": [f for f, _, _ in found if f["tasks"]], "num_file": num_file, "max_text": MAX_TEXT}
 
@@ -88,8 +94,11 @@ def _accuracies(table: pa.Table) -> tuple[dict[str, float], set[str]]:
     return accuracies, {mean["task_id"] for mean in means if mean["parent_id"]}
 
 
-def _embed(tasks: list[Row], episodes: pa.Table, left: int) -> int:
-    """Add a task with its episodes, or with two of them if all do not fit. Returns the bytes taken."""
+def _embed(tasks: list[Row], episodes: pa.Table, left: int, folder: Path) -> int:
+    """Add a task with its episodes, or with two of them if all do not fit. Returns the bytes taken.
+
+    Images are not embedded. The page, which lies in the run's folder, names them.
+    """
     rows = episodes.to_pylist()
     solved = [row for row in rows if row["outcome"] > 0]
     failed = [row for row in rows if row["outcome"] <= 0]
@@ -101,7 +110,7 @@ def _embed(tasks: list[Row], episodes: pa.Table, left: int) -> int:
     for n in (MAX_EPISODES, 2):
         num_solved = max(min(len(solved), n // 2), n - len(failed))
         kept = sorted([*solved[:num_solved], *failed[: n - min(num_solved, len(solved))]], key=lambda r: r["index"])
-        entry = task | {"episodes": [_episode(row, tests) for row in kept]}
+        entry = task | {"episodes": [_episode(row, tests, folder) for row in kept]}
         text = json.dumps(entry, ensure_ascii=False)
         size = len(text.encode()) + ESCAPE_BYTES * sum(text.count(c) for c in "<>&")
         if size <= left:
@@ -110,17 +119,27 @@ def _embed(tasks: list[Row], episodes: pa.Table, left: int) -> int:
     return 0
 
 
-def _episode(row: Row, tests: Sequence[Row]) -> Row:
+def _episode(row: Row, tests: Sequence[Row], folder: Path) -> Row:
     own = [j for j in row["judgements"] if not j["shared"]]
-    turns = [_turn(turn, (row["index"], i), own, tests) for i, turn in enumerate(row["turns"])]
-    episode = {name: row[name] for name in _EPISODE}
-    return episode | {"first_observation": _clip(row["first_observation"], MAX_TEXT), "turns": turns}
+    turns = [_turn(turn, (row["index"], i), own, tests, folder) for i, turn in enumerate(row["turns"])]
+    episode = {name: row[name] for name in _EPISODE} | {"turns": turns}
+    episode["first_observation"] = _clip(row["first_observation"], MAX_TEXT)
+    return episode | {"first_images": _within(row["first_images"], folder)}
 
 
-def _turn(turn: Row, place: Place, own: Sequence[Row], tests: Sequence[Row]) -> Row:
+def _within(images: Sequence[str], folder: Path) -> list[str]:
+    """Paths as the page in the run's folder names them."""
+    return [os.path.relpath(path, folder) for path in images]
+
+
+def _turn(turn: Row, place: Place, own: Sequence[Row], tests: Sequence[Row], folder: Path) -> Row:
     kept = {k: v for k, v in turn.items() if v not in (None, "", False, "stop", [])}
     kept |= {k: _clip(kept[k], MAX_TEXT) for k in ("text", "observation", "action") if k in kept}
     kept |= {k: round(kept[k], 3) for k in ("reward", "advantage") if k in kept}
+    if "images" in kept:
+        kept["images"] = _within(kept["images"], folder)
+    if "point" in kept:
+        kept["point"] = [round(share, 4) for share in kept["point"]]
     kept["judgements"] = [_vote(j, _scores(j)[place]) for j in own if place in _scores(j)]
     kept["test_scores"] = [_scores(test).get(place) for test in tests]
     return kept

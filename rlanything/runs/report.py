@@ -96,7 +96,8 @@ def render(data: dict[str, Any], title: str) -> str:
     style = "\n" + (PAGE / "style.css").read_text(encoding="utf-8")
     script = '\n"use strict";\n' + "".join((PAGE / name).read_text(encoding="utf-8") for name in SCRIPTS)
     sources = f"style-src '{_hash(style)}'; script-src '{_hash(script)}'"
-    policy = f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'"
+    images = "img-src 'self' file:"  # screenshots, in the run's folder beside the page
+    policy = f"default-src 'none'; {sources}; {images}; base-uri 'none'; form-action 'none'"
     parts = {"TITLE": html.escape(title), "POLICY": policy, "STYLE": style, "DATA": script_json(data), "SCRIPT": script}
     page = (PAGE / "page.html").read_text(encoding="utf-8")
     for name, part in parts.items():

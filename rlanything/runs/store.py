@@ -34,6 +34,7 @@ TURN = pa.struct(
         "label": pa.int8(),
         "results": _TEXTS,
         "images": _TEXTS,
+        "point": pa.list_(pa.float32()),
         "state": _TEXT,
         "policy_version": pa.int32(),
         "generate_s": pa.float32(),
@@ -131,7 +132,8 @@ def _trajectory(row: Row) -> Trajectory:
 
 def _turn(row: Row) -> Turn:
     tuples = {name: tuple(row[name]) for name in ("images", "results")}
-    return Turn(**{**row, **tuples, "prompt": _prompt(row["prompt"])})
+    point = tuple(row["point"]) if row["point"] else None
+    return Turn(**{**row, **tuples, "point": point, "prompt": _prompt(row["prompt"])})
 
 
 def _judgement(row: Row) -> Judgement:

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from test_report import config, folder, group, write_evaluation, write_step  # noqa: F401 (fixtures)
 
 from rlanything.algorithm.tasks import TaskPool
@@ -90,3 +91,29 @@ def test_scripts_draw_every_section_and_controls_work(drawn):
         body = re.search(rf'<section id="{section}".*?</section>', shown, re.DOTALL)[0]
         assert len(body) > 300, f"{section} is empty, with the page's own security policy"
     assert shown.count("<svg") > 5 and "find a hot mug" in shown and "25.0" in shown and "60.0" in shown
+
+
+def test_screenshots_are_shown_with_where_the_action_points(folder, tmp_path):  # noqa: F811
+    pictures = []
+    for name, colour in (("before", (255, 0, 255)), ("after", (0, 255, 255))):
+        file = folder.path / "images" / f"{name}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (192, 160), colour).save(file)
+        pictures.append(str(file))
+    seen = group(Task(id="screen", payload={"sentence": "click"}), [1, -1])
+    for episode in seen.trajectories:
+        episode.first_images = tuple(pictures[:1])
+        episode.turns[0].images, episode.turns[0].point = tuple(pictures[1:]), (0.25, 0.5)
+    write_step(folder, 1, [seen])
+    write_report(folder)
+    shown = dom(folder.report, tmp_path / "profile")
+    assert shown.count('src="images/before.png"') == 2 and shown.count('src="images/after.png"') == 1
+    assert re.search(r'class="ring" style="left: 25%; top: 50%;"', shown)
+    picture = tmp_path / "page.png"
+    window = ["--window-size=1200,6000", f"--screenshot={picture}", f"--user-data-dir={tmp_path / 'profile'}"]
+    command = [BROWSER, "--headless", "--no-sandbox", *QUIET, *window, folder.report.as_uri()]
+    subprocess.run(command, capture_output=True, timeout=120, check=True)
+    colours = dict((colour, n) for n, colour in Image.open(picture).convert("RGB").getcolors(1 << 24))
+    assert colours.get((255, 0, 255), 0) > 5000 and colours.get((0, 255, 255), 0) > 1000, (
+        "the page's policy lets them in"
+    )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rlanything.config.schema import Config
 from rlanything.domains.base import Domain, Env, Observation, ParsedAction, Step
 from rlanything.domains.osworld import prompts
-from rlanything.domains.osworld.actions import InvalidAction, read_response, read_typed
+from rlanything.domains.osworld.actions import LAST, InvalidAction, read_response, read_typed
 from rlanything.domains.osworld.demonstrations import CanvasDemonstrating
 from rlanything.domains.osworld.env import CanvasEnv
 from rlanything.domains.osworld.library import FamilyLibrary
@@ -70,9 +70,11 @@ class OsworldDomain(Domain):
 
     def parse_action(self, text: str, observation: Observation) -> ParsedAction:
         try:
-            return ParsedAction(read_response(text).to_json())
+            action = read_response(text)
         except InvalidAction as reason:
             return ParsedAction(None, str(reason))
+        point = (action.coordinate[0] / LAST, action.coordinate[1] / LAST) if action.coordinate else None
+        return ParsedAction(action.to_json(), point=point)
 
     def typed_action(self, text: str, observation: Observation) -> str:
         """The action of a line such as `left_click 500 300`, `type hello`, `key ctrl+c` or `terminate success`."""

@@ -33,7 +33,7 @@ function vote([score, text, error, advantage]) {
 function matrix(task, shown, go) {
   const programs = task.episodes.map((e) => e.turns[0] || {});
   const own = Math.max(...programs.map((p) => (p.results || []).length));
-  if (!own && !task.tests.length) return null;
+  if (own < 2 && !task.tests.length) return null;
   const columns = (n, letter) => Array.from({ length: n }, (_, i) => el("th", { scope: "col" }, `${letter}${i + 1}`));
   const row = (program, i) => {
     const results = Array.from({ length: own }, (_, j) => (program.results || [])[j]);
@@ -77,13 +77,40 @@ function numbers(turn, trains) {
   );
 }
 
-function turnRow(turn, i, trains) {
+/* A screenshot; a ring shows where the action points. */
+function shot(path, point) {
+  const [x, y] = (point || []).map((share) => `${100 * share}%`);
+  const ring = point ? span("ring") : null;
+  if (ring) Object.assign(ring.style, { left: x, top: y });
+  return div("shot", el("img", { src: path, loading: "lazy", alt: "what the policy saw" }), ring);
+}
+
+/* What the policy saw before each turn, and at the end. */
+function screens(episode) {
+  const after = episode.turns.map((turn) => turn.images || []);
+  return [episode.first_images || [], ...after].map((images) => images[images.length - 1]);
+}
+
+function filmstrip(episode) {
+  const seen = screens(episode);
+  if (!seen.some(exists)) return null;
+  const frame = (path, i) => {
+    const turn = episode.turns[i];
+    const caption = i < episode.turns.length ? String(i + 1) : "end";
+    const label = turn && exists(turn.label) ? (turn.label > 0 ? " good" : " bad") : "";
+    return div(`frame${label}`, exists(path) ? shot(path, turn && turn.point) : null, div("small muted", caption));
+  };
+  return div("filmstrip", seen.map(frame));
+}
+
+function turnRow(turn, i, trains, before) {
   const stops = turn.stop_reason ? div("small muted", `stopped: ${turn.stop_reason}`) : null;
   return div(
     "turn",
     div("n", String(i + 1)),
     div(
       "",
+      exists(before) ? shot(before, turn.point) : null,
       foldable(turn.text || "(nothing)", "said", 400),
       exists(turn.action) ? div("act mono", turn.action) : div("bad small", `no action: ${turn.parse_error || "none found"}`),
       foldable(turn.observation || "", `seen${turn.invalid ? " muted" : ""}`, 600),
@@ -173,11 +200,12 @@ function drawEpisodes() {
         { class: "small muted" },
         `${task.task_id}, ${task.kind}, ${origin}; episode ${episode.index} in ${path}${untrained(task, path)}`,
       ),
-      foldable(episode.first_observation, "first said", 1500),
+      episode.first_observation ? foldable(episode.first_observation, "first said", 1500) : "",
+      filmstrip(episode) || "",
       matrix(task, task.episodes.indexOf(episode), (i) => go(at.file, at.task, i)) || "",
       div(
         "turns",
-        episode.turns.map((t, i) => turnRow(t, i, path.startsWith("rollouts"))),
+        episode.turns.map((t, i) => turnRow(t, i, path.startsWith("rollouts"), screens(episode)[i])),
       ),
     );
   }
