@@ -1,11 +1,12 @@
 PYTHON := .venv/bin/python
 SEED := 0
 
-.PHONY: help setup setup-test quickstart quickstart-coding test lint clean
+.PHONY: help setup setup-test quickstart quickstart-coding quickstart-osworld test lint clean
 
 help:
 	@echo "make quickstart         train policy, reward model and tasks together on this machine's CPU"
 	@echo "make quickstart-coding  the same for programs and their unit tests"
+	@echo "make quickstart-osworld the same for an agent that sees a drawn desktop"
 	@echo "make test               set-up and the quick tests (pytest -m slow: the others)"
 	@echo "make setup              only make .venv"
 	@echo "make lint               formatter, linter and type checker"
@@ -21,6 +22,9 @@ quickstart: setup
 
 quickstart-coding: setup
 	@$(PYTHON) scripts/quickstart.py --domain coding --seed $(SEED)
+
+quickstart-osworld: setup
+	@$(PYTHON) scripts/quickstart.py --domain osworld --seed $(SEED)
 
 test: setup-test
 	@$(PYTHON) -m pytest -n 2 --dist loadfile

@@ -13,6 +13,7 @@ import hashlib
 import inspect
 import json
 import os
+import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
@@ -61,7 +62,8 @@ def digest(config: SftConfig, domain: Domain) -> str:
 def loop_config(config: SftConfig) -> Config:
     """The configuration of the rollouts that measure."""
     limits = config.model_dump(include={"max_interaction_step", "max_response_tokens"})
-    experiment = ExperimentConfig(name=f"sft_{config.role}", seed=config.seed)
+    output = Path(config.output)
+    experiment = ExperimentConfig(name=f".{output.name}.sft", output_dir=str(output.parent), seed=config.seed)
     return Config(experiment=experiment, dataset=config.dataset, rollout=RolloutConfig(**limits))
 
 
@@ -197,9 +199,12 @@ def warm_start(config: SftConfig, progress: Progress) -> None:
     if note.get("digest") == key:
         progress.line(f"warm start {config.role}: {config.output} is up to date ({note['measure']:.1%})")
         return
-    training = WarmStart(config, domain, progress)
-    with closing(domain), closing(training.model.engine):
-        result = training.run()
-        with writing(output, output.with_name(output.name + ".part")):
-            training.learner.export(output)
-            file.write_text(json.dumps({"digest": key, "measure": result, "updates": training.learner.num_updates}))
+    try:
+        training = WarmStart(config, domain, progress)
+        with closing(domain), closing(training.model.engine):
+            result = training.run()
+            with writing(output, output.with_name(output.name + ".part")):
+                training.learner.export(output)
+                file.write_text(json.dumps({"digest": key, "measure": result, "updates": training.learner.num_updates}))
+    finally:
+        shutil.rmtree(domain.images.folder.parent, ignore_errors=True)  # the demonstrations' screenshots

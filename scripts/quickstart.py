@@ -22,31 +22,37 @@ class Quickstart:
 
     run: str  # name of the run
     cache: str  # folder of all that is made
-    data: str  # folder in it
-    what: str  # is in that folder
-    generate: tuple[str, ...]  # the command that fills it
-    make_model: tuple[str, ...]  # further arguments of scripts/make_tiny_models.py
+    make_model: tuple[str, ...]  # the command that makes the tiny model
     start: dict[str, str]  # what each role's warm start begins as
+    data: str = ""  # folder of tasks in the cache; empty if the domain makes its tasks itself
+    what: str = ""  # is in that folder
+    generate: tuple[str, ...] = ()  # the command that fills it
 
 
 QUICKSTARTS = {
     "alfworld": Quickstart(
         "quickstart",
         "cache/quickstart",
+        ("scripts/make_tiny_models.py",),
+        {"policy": "tiny", "reward": "policy", "rewriter": "policy"},
         "games",
         "ALFWorld games",
         ("scripts/generate_games.py", "--train", "2400", "--eval", "256", "--seed", "1"),
-        (),
-        {"policy": "tiny", "reward": "policy", "rewriter": "policy"},
     ),
     "coding": Quickstart(
         "quickstart_coding",
         "cache/quickstart/coding",
+        ("scripts/make_tiny_models.py", "--domain", GENERATED, "--vocab", "640", "--hidden", "128"),
+        {"policy": "tiny", "reward": "policy", "rewriter": "reward"},
         "problems",
         "programming problems",
         ("scripts/generate_problems.py", "--train", "1200", "--eval", "250"),
-        ("--domain", GENERATED, "--vocab", "640", "--hidden", "128"),
-        {"policy": "tiny", "reward": "policy", "rewriter": "reward"},
+    ),
+    "osworld": Quickstart(
+        "quickstart_osworld",
+        "cache/quickstart/osworld",
+        ("scripts/make_tiny_vision_model.py",),
+        {"policy": "tiny", "reward": "policy", "rewriter": "policy"},
     ),
 }
 
@@ -59,7 +65,8 @@ def stages(domain: str, seed: int, overrides: list[str]) -> list[tuple[str, list
     plan, own = QUICKSTARTS[domain], f"_{seed}" if seed else ""
     data, configs = f"{plan.cache}/{plan.data}", f"configs/quickstart/{domain}"
     folders = {name: f"{plan.cache}/{name}{own}" for name in ("tiny", *plan.start)}
-    make_model = ["scripts/make_tiny_models.py", "--data", data, "--out", folders["tiny"], "--seed", str(seed)]
+    make_model = [*plan.make_model, "--out", folders["tiny"], "--seed", str(seed)]
+    generate = [(f"generating {plan.what}", [*plan.generate, "--out", data])] if plan.data else []
     warm_starts = [
         (
             f"warm start of the {role}",
@@ -71,8 +78,8 @@ def stages(domain: str, seed: int, overrides: list[str]) -> list[tuple[str, list
     loop = [f"{domain}_rl.py", f"config={configs}/loop.yaml", f"experiment.seed={seed}"]
     loop += [f"experiment.name={plan.run}{own}", *(f"model.{role}.path={folders[role]}" for role in plan.start)]
     return [
-        (f"generating {plan.what}", [*plan.generate, "--out", data]),
-        ("making a tiny model", [*make_model, *plan.make_model]),
+        *generate,
+        ("making a tiny model", [*make_model, *(["--data", data] if plan.data else [])]),
         *warm_starts,
         ("the closed loop", [*loop, *overrides]),
     ]
