@@ -25,13 +25,12 @@ from rlanything.conversations import encode
 from rlanything.domains.base import Observation
 from rlanything.domains.images import ImageStore
 from rlanything.domains.osworld.canvas import words
-from rlanything.domains.osworld.canvas.acting import perform
 from rlanything.domains.osworld.canvas.desk import HEIGHT, WIDTH, Desk, Kind
 from rlanything.domains.osworld.canvas.drawing import draw, png
 from rlanything.domains.osworld.canvas.layout import label_x, on_top
-from rlanything.domains.osworld.canvas.solver import at, click, solve
+from rlanything.domains.osworld.canvas.solver import at, click
 from rlanything.domains.osworld.canvas.tasks import make_family
-from rlanything.domains.osworld.demonstrations import response, wrong_move
+from rlanything.domains.osworld.demonstrations import midway, response
 from rlanything.domains.osworld.prompts import opening
 from rlanything.domains.parts import Conversation
 from rlanything.engines.chat import Chat
@@ -60,11 +59,7 @@ class Screen:
 
 def random_screen(rng: random.Random, images: ImageStore, level: str) -> Screen:
     """A desktop somewhere on the way to a task, some of whose moves were wrong."""
-    family = make_family(f"lesson/{rng.getrandbits(60)}", level, 0.1, unseen=rng.random() < 0.1)
-    desk, verifier = family.desk.clone(), rng.choice(family.verifiers)
-    for _ in range(rng.choice([0, 0, 1, 1, 2, 2, 3, 4, 5, 6])):
-        wrong = rng.random() < 0.4
-        perform(desk, (wrong_move(rng, desk) if wrong else solve(verifier.goals, verifier.feasible, desk)).action)
+    desk = midway(rng, make_family(f"lesson/{rng.getrandbits(60)}", level, 0.1, unseen=rng.random() < 0.1))
     cells: dict[str, set[int]] = {}
     for name, x, y, *_ in shown(desk):
         cells.setdefault(name, set()).add(_cell(x, y))

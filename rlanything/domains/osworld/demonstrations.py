@@ -15,11 +15,14 @@ from rlanything.domains.osworld.canvas.drawing import draw, png
 from rlanything.domains.osworld.canvas.goals import instruction
 from rlanything.domains.osworld.canvas.layout import on_top
 from rlanything.domains.osworld.canvas.solver import LONGEST, Move, click, distance, solve
+from rlanything.domains.osworld.canvas.tasks import Family
 from rlanything.domains.osworld.library import FamilyLibrary
 from rlanything.domains.parts import Conversation, Demonstrating
 from rlanything.types import Direction, Message, Prompt, Trajectory, Turn, assistant, user
 
+NUM_SCREEN = 3  # screens with first moves, for each episode
 POLICY_ERRORS = 0.15  # share of wrong moves in demonstrations of acting
+MIDWAY_MOVES, MIDWAY_ERRORS = (0, 0, 1, 1, 2, 2, 3, 4, 5, 6), (0.15, 0.4)
 JUDGE_ERRORS = (0.1, 0.7)  # range of that share in episodes to be judged
 
 
@@ -37,9 +40,22 @@ class CanvasDemonstrating(Demonstrating):
             yield from demonstrate(rng.choice(families), rng)
 
     def _act(self, name: str, rng: random.Random) -> Iterator[Conversation]:
-        """Yield one episode, from its start to its end."""
-        family, verifier = self.library.family(name), rng.choice(self.library.family(name).verifiers)
-        desk = family.desk.clone()
+        """Yield first moves on some screens, for each of the family's tasks, then one episode as a whole.
+
+        The tasks of a screen share its picture, which costs most of a demonstration.
+        """
+        family = self.library.family(name)
+        for _ in range(NUM_SCREEN):
+            desk = midway(rng, family)
+            screen = self._screen(desk)
+            for verifier in family.verifiers:
+                move = solve(verifier.goals, verifier.feasible, desk)
+                asked = prompts.opening(instruction(verifier.goals), screen, self.style)
+                yield _answered(asked, response(move), screen.images[0])
+        yield from self._episode(family, rng)
+
+    def _episode(self, family: Family, rng: random.Random) -> Iterator[Conversation]:
+        desk, verifier = family.desk.clone(), rng.choice(family.verifiers)
         messages = prompts.opening(instruction(verifier.goals), self._screen(desk), self.style)
         trained = [False] * len(messages)
         for _ in range(self.max_step):
@@ -97,6 +113,15 @@ class CanvasDemonstrating(Demonstrating):
 
     def _screen(self, desk: Desk) -> Observation:
         return Observation("", images=(self.images.put(png(draw(desk))),))
+
+
+def midway(rng: random.Random, family: Family) -> Desk:
+    """A desktop of a family somewhere on the way to one of its tasks. Some of the moves were wrong."""
+    desk, verifier, errors = family.desk.clone(), rng.choice(family.verifiers), rng.choice(MIDWAY_ERRORS)
+    for _ in range(rng.choice(MIDWAY_MOVES)):
+        wrong = rng.random() < errors
+        perform(desk, (wrong_move(rng, desk) if wrong else solve(verifier.goals, verifier.feasible, desk)).action)
+    return desk
 
 
 def response(move: Move) -> str:
