@@ -283,6 +283,8 @@ class LearnerConfig(Section):
     """Compute activations again in the backward pass, to save memory."""
     compile: bool = False
     """Compile every layer with torch.compile, which saves memory traffic on GPUs. ZeRO stages 0 to 2."""
+    train_vision: bool = True
+    """Train the vision tower of a model that reads images. If not, it stays as it is in the model's files."""
     lora_rank: NonNegativeInt = 0
     """Rank of the LoRA adapters that are trained in place of the weights. 0 trains the weights."""
     lora_alpha: PositiveFloat = 32.0

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from rlanything.domains.answers import last_object, parse_score
-from rlanything.types import Direction, Group, Message, Task, Tool, Trajectory, system, user
+from rlanything.types import Direction, Group, Message, Task, Tool, Trajectory, Turn, system, user
 
 MAX_REMARKS = 3  # commonest remarks of each kind that a critic repeats
 JUDGE_SYSTEM = (
@@ -147,7 +147,7 @@ class Rewriting:
             lines.append(f"{len(trajectories)} {'solved' if solved else 'failed'} episodes:")
             for wanted, word in ((1, "good"), (-1, "bad")):
                 remarks = Counter(
-                    f"{trajectories[episode].turns[i].action or 'no action'}: {' '.join(judgement.text.split())}"
+                    f"{self.told(trajectories[episode].turns[i])}: {' '.join(judgement.text.split())}"
                     for judgement in group.judgements
                     for (episode, i), score in judgement.scores.items()
                     if score == wanted and episode in trajectories
@@ -155,6 +155,10 @@ class Rewriting:
                 commonest = sorted(remarks, key=lambda remark: (-remarks[remark], remark))[:MAX_REMARKS]
                 lines += [f"- {word} x{remarks[remark]}: {remark}" for remark in commonest]
         return "\n".join(lines)
+
+    def told(self, turn: Turn) -> str:
+        """A turn in a few words, for the summary: its action."""
+        return turn.action or "no action"
 
     def open(self, task: Task) -> None:
         """Write the files of a proposed task, if the domain keeps any."""

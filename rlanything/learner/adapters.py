@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,12 +19,20 @@ ADAPTER = "default"  # peft's name for a model's only adapter
 BASE_LAYER = ".base_layer"  # peft adds it to the name of each module that it wraps
 
 
-def add_adapters(lm: nn.Module, rank: int, alpha: float, seed: int) -> None:
-    """Add trainable float32 adapters to every linear layer except the head, and freeze the model's own weights.
+def add_adapters(lm: nn.Module, rank: int, alpha: float, seed: int, without: nn.Module | None = None) -> None:
+    """Add trainable float32 adapters to every linear layer except the head and those of the part `without`, and freeze
+    the model's own weights.
 
     Equal seeds give equal adapters.
     """
-    config = LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear")  # type: ignore[arg-type]
+    left_out = [name for name, module in lm.named_modules() if module is without]
+    excluded = f"{re.escape(left_out[0])}\\..*" if left_out else None
+    config = LoraConfig(
+        r=rank,
+        lora_alpha=alpha,  # type: ignore[arg-type]
+        target_modules="all-linear",
+        exclude_modules=excluded,
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         inject_adapter_in_model(config, lm, adapter_name=ADAPTER)

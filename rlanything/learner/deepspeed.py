@@ -65,7 +65,8 @@ class Learner:
         self.tokenizer = AutoTokenizer.from_pretrained(model.path, trust_remote_code=model.trust_remote_code)
         self.model = TreeModel(model, config, self.device)
         if config.lora_rank:
-            add_adapters(self.model.lm, config.lora_rank, config.lora_alpha, seed)
+            frozen = self.model.vision.tower if self.model.vision and not config.train_vision else None
+            add_adapters(self.model.lm, config.lora_rank, config.lora_alpha, seed, without=frozen)
         self.model.to(self.device).train()
         if config.gradient_checkpointing:
             self.model.lm.gradient_checkpointing_enable({"use_reentrant": False})

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
@@ -63,6 +64,8 @@ class TreeModel(nn.Module):
                 attn_implementation={"text_config": attention, "vision_config": "sdpa"} if reads_images else attention,
             )
         self.vision = Vision(self.lm, model) if reads_images else None
+        if self.vision and not config.train_vision:
+            self.vision.tower.requires_grad_(False)
         # ZeRO-3 gathers the head whenever it is called. One call a pass, instead of one a chunk, makes ranks gather it
         # equally often, although they have unequal numbers of entries.
         self.lm.lm_head.forward = self._score
@@ -102,6 +105,8 @@ class TreeModel(nn.Module):
 
     def forward(self, batch: MicroBatch, temperature: float) -> tuple[Tensor, Tensor]:
         """Log-probabilities and entropies [E] under softmax(logits / temperature)."""
+        if self.vision and not batch.images and dist.get_world_size() > 1:
+            batch = self.vision.with_blank(batch)
         places = batch.positions if self.vision else batch.positions[0]
         ids, positions, ends, nodes, targets = (
             torch.from_numpy(a).to(self.device, non_blocking=True)

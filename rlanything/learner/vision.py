@@ -6,6 +6,8 @@ pixels of a step's screenshots would fill the memory. Equal images of one micro-
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -25,6 +27,8 @@ class Vision:
 
     def __init__(self, lm: Any, model: ModelConfig) -> None:
         self._model, self._token = lm.base_model, lm.config.image_token_id
+        self.tower: nn.Module = lm.base_model.visual
+        """What turns pixels into tokens."""
         self._merge = lm.config.vision_config.spatial_merge_size
         for module in lm.base_model.modules():
             if isinstance(module, nn.Conv3d) and module.kernel_size == module.stride:
@@ -43,15 +47,38 @@ class Vision:
     def inputs(self, batch: MicroBatch, ids: Tensor) -> dict[str, Tensor]:
         """The model's further arguments for a micro-batch whose ids [B, T] are on the model's device."""
         kinds = (ids == self._token).int()
-        if not batch.images:
-            return {"mm_token_type_ids": kinds}
         processed = lru_cache(None)(self.processed)
-        pixels, grids = zip(*(processed(image.path) for image in batch.images), strict=True)
+        found = [processed(image.path) for image in batch.images] or ([self._blank()] if kinds.any() else [])
+        if not found:
+            return {"mm_token_type_ids": kinds}
+        pixels, grids = zip(*found, strict=True)
         return {
             "mm_token_type_ids": kinds,
             "pixel_values": torch.cat(pixels).to(ids.device),
             "image_grid_thw": torch.cat(grids).to(ids.device),
         }
+
+    def with_blank(self, batch: MicroBatch) -> MicroBatch:
+        """A micro-batch without images, with a further row that holds one blank image and nothing that trains.
+
+        Ranks exchange weights and gradients module by module, in the order in which they compute. If one of them left
+        the tower out, the others would wait for it, or exchange what does not belong together.
+        """
+        length = batch.ids.shape[1]
+        ids, positions = np.zeros((1, length), np.int64), np.zeros((len(batch.positions), 1, length), np.int64)
+        ids[0, 0] = self._token
+        return replace(
+            batch,
+            ids=np.concatenate([batch.ids, ids]),
+            positions=np.concatenate([batch.positions, positions], axis=1),
+            ends=np.concatenate([batch.ends, np.arange(1, length + 1)[None]]),
+        )
+
+    def _blank(self) -> tuple[Tensor, Tensor]:
+        """What `processed` returns for an image of one token."""
+        patch = next(m for m in self.tower.modules() if isinstance(m, nn.Conv3d))
+        values = patch.in_channels * math.prod(patch.kernel_size)
+        return torch.zeros(self._merge**2, values), torch.tensor([[1, self._merge, self._merge]])
 
     def processed(self, path: str) -> tuple[Tensor, Tensor]:
         """An image file as the model reads it: pixels [patches, values], and the grid [1, 3] of its patches."""

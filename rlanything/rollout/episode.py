@@ -10,17 +10,17 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from rlanything.config.schema import RolloutConfig
 from rlanything.domains.base import Domain, Env, Observation, SandboxFailure, Step
 from rlanything.engines.base import PromptTooLong, SamplingParams, request_seed
-from rlanything.engines.chat import Chat
 from rlanything.engines.chat_model import ChatModel
 from rlanything.errors import ClearError
+from rlanything.rollout.history import History
 from rlanything.rollout.judging import Judge
-from rlanything.types import Ending, Group, Prompt, Status, Task, Trajectory, Turn
+from rlanything.types import Ending, Group, Status, Task, Trajectory, Turn
 
 logger = logging.getLogger(__name__)
 RETRIED = (Status.ENV_ERROR, Status.ENV_TIMEOUT, Status.SANDBOX_ERROR)
@@ -32,27 +32,6 @@ class EnvFailure(Exception):
     def __init__(self, status: Status, why: str) -> None:
         super().__init__(why)
         self.status = status
-
-
-class History:
-    """Renders the prompts of one episode.
-
-    With `rollout.history: append_only` a prompt is the last prompt, the sampled response and the environment's answer,
-    so a whole episode trains in one forward pass. With `paper` every prompt is rendered anew, as in the paper's code.
-    """
-
-    def __init__(self, chat: Chat, domain: Domain, task: Task, first: Observation, mode: str) -> None:
-        self.chat, self.domain, self.task, self.first, self.mode = chat, domain, task, first, mode
-        self.tools = domain.tools()
-
-    def prompt(self, turns: Sequence[Turn], steps: Sequence[Step]) -> Prompt:
-        """The prompt after these turns; `steps` are the same turns as the domain sees them."""
-        if not steps:
-            return self.chat.prompt(self.domain.opening(self.task, self.first), self.tools)
-        if self.mode == "paper":
-            return self.chat.prompt(self.domain.retold(self.task, self.first, steps), self.tools)
-        last, answer = turns[-1].prompt, self.chat.follow_up(self.domain.answer(steps[-1].observation), self.tools)
-        return last.extended(turns[-1].response_ids, answer)
 
 
 class Player:

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 import torch
 import torch.multiprocessing as mp
+from tiny_vision import write_picture, write_vision_model
 
 from rlanything.config.schema import LearnerConfig, ModelConfig
+from rlanything.engines.chat import Chat
 from rlanything.learner import model as learner_model
 from rlanything.learner.deepspeed import Learner
 from rlanything.learner.distributed import start_deepspeed
-from rlanything.types import Sample
+from rlanything.types import Sample, user
 
 
 def samples(seed):
@@ -29,7 +31,9 @@ def samples(seed):
     return made
 
 
-def train(rank, world, port, model, zero_stage, out, load=None, save=None, steps=(0, 1), head_elements=None):
+def train(
+    rank, world, port, model, zero_stage, out, load=None, save=None, steps=(0, 1), head_elements=None, made=samples
+):
     """Update on the samples of `steps`, after loading from `load` and before saving to `save`, if given."""
     learner_model.HEAD_CHUNK_ELEMENTS = head_elements or learner_model.HEAD_CHUNK_ELEMENTS
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)}
@@ -41,7 +45,7 @@ def train(rank, world, port, model, zero_stage, out, load=None, save=None, steps
     learner = Learner(ModelConfig(path=model), config, total_update=10)
     if load:
         learner.load(load)
-    metrics = [learner.update(samples(step)) for step in steps]
+    metrics = [learner.update(made(step)) for step in steps]
     if save:
         learner.save(save)
     weights = {name: tensor.clone() for name, tensor in learner.weights()}
@@ -64,6 +68,33 @@ def run(world, model, zero_stage, out, *args):
 @pytest.mark.parametrize("zero_stage", [*(pytest.param(stage, marks=pytest.mark.slow) for stage in (0, 1, 2)), 3])
 def test_two_ranks_train_as_one(model_folder, tmp_path, zero_stage):
     one, two = (run(world, str(model_folder["qwen3"]), zero_stage, tmp_path / f"{world}.pt") for world in (1, 2))
+    assert_alike(one, two)
+
+
+class PicturesAndTexts:
+    """Samples of which one has an image: of two ranks, one has none."""
+
+    def __init__(self, model, picture):
+        self.model, self.picture = str(model), picture
+
+    def __call__(self, seed):
+        chat = Chat(ModelConfig(path=self.model))
+        made = []
+        for i, images in enumerate(([self.picture], [], [])):
+            prompt, response = chat.prompt([user(f"Find {i}{seed}.", images)]), chat.response_ids("take it")
+            weights = np.r_[np.zeros(len(prompt.ids)), np.ones(len(response))]
+            ids = np.asarray([*prompt.ids, *response])
+            made.append(Sample(ids, weights, weights * (i - 1.0), -4 * weights, str(i), prompt.images))
+        return made
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("zero_stage", [*(pytest.param(stage, marks=pytest.mark.slow) for stage in (0, 2)), 3])
+def test_a_rank_without_images_does_not_keep_the_others_waiting(tmp_path, zero_stage):
+    model, picture = write_vision_model(tmp_path / "vision"), write_picture(tmp_path / "picture.png")
+    made = PicturesAndTexts(model, picture)
+    rest = (None, None, (0, 1), None, made)
+    one, two = (run(world, str(model), zero_stage, tmp_path / f"{world}.pt", *rest) for world in (1, 2))
     assert_alike(one, two)
 
 

@@ -127,3 +127,32 @@ def test_different_screenshots_get_different_policies(folder, samples):
             with torch.no_grad():
                 found.append(model(batch, 1.0)[0].mean().item())
     assert found[0] > found[1] + 0.1
+
+
+@pytest.mark.parametrize(
+    "keys", [{"zero_stage": 0}, {"zero_stage": 2}, {"zero_stage": 3}, {"gradient_checkpointing": True}]
+)
+def test_texts_alone_and_images_train_in_turn(folder, samples, keys):
+    config = LearnerConfig(lr=1e-3, num_update=1, kl_beta=0.0, dtype="float32", **keys)
+    plain = LearnerConfig(lr=1e-3, num_update=1, kl_beta=0.0, dtype="float32")
+    found = []
+    for settings in (config, plain):
+        with closing(Learner(ModelConfig(path=str(folder)), settings, 20)) as learner:
+            found.append([learner.update_supervised(part)["loss"] for part in (samples[4:], samples[:4], samples)])
+    np.testing.assert_allclose(*found, rtol=1e-4)
+
+
+@pytest.mark.parametrize("lora_rank", [0, 2])
+def test_a_frozen_vision_tower_stays_as_it_is(folder, samples, tmp_path, lora_rank):
+    keys = {"lr": 1e-2, "num_update": 1, "kl_beta": 0.0, "dtype": "float32", "lora_rank": lora_rank}
+    before = dict(Qwen3VLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).named_parameters())
+    for train_vision in (False, True):
+        config, out = LearnerConfig(train_vision=train_vision, **keys), tmp_path / str(train_vision)
+        with closing(Learner(ModelConfig(path=str(folder)), config, 20)) as learner:
+            learner.update_supervised(samples)
+            learner.update_supervised(samples)
+            learner.export(out)
+        after = Qwen3VLForConditionalGeneration.from_pretrained(out, dtype=torch.float32).named_parameters()
+        moved = {name for name, weight in after if not torch.equal(weight, before[name])}
+        assert any("language_model" in name for name in moved)
+        assert any("visual" in name for name in moved) is train_vision

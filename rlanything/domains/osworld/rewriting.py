@@ -6,10 +6,11 @@ import json
 from collections.abc import Mapping
 
 from rlanything.domains.osworld import prompts
+from rlanything.domains.osworld.actions import spoken
 from rlanything.domains.osworld.canvas.goals import instruction
 from rlanything.domains.osworld.library import FamilyLibrary, payload
 from rlanything.domains.parts import RejectedTask, Rewriting, variant_of
-from rlanything.types import Direction, Message, Task
+from rlanything.types import Direction, Message, Task, Turn
 
 
 class FamilyRewriting(Rewriting):
@@ -41,6 +42,10 @@ class FamilyRewriting(Rewriting):
         if identity(variant) == identity(task):
             raise RejectedTask("unchanged", "the same check with the same words")
         return variant
+
+    def told(self, turn: Turn) -> str:
+        """The line with which the agent said what it does."""
+        return spoken(turn.text) or super().told(turn)
 
 
 def identity(task: Task) -> str:
