@@ -1,4 +1,4 @@
-"""A tiny Qwen3-VL with random weights, and pictures for it: as the hub has such models, but of 0.2M parameters."""
+"""Tiny models of images with random weights, and pictures for them: as the hub has them, but of 0.2M parameters."""
 
 import json
 from pathlib import Path
@@ -6,11 +6,16 @@ from pathlib import Path
 import torch
 from chat_families import FAMILIES, write_tokenizer
 from PIL import Image, ImageDraw
-from transformers import AutoTokenizer, Qwen3VLConfig, Qwen3VLForConditionalGeneration
+from transformers import (
+    AutoTokenizer,
+    Qwen2_5_VLConfig,
+    Qwen2_5_VLForConditionalGeneration,
+    Qwen3VLConfig,
+    Qwen3VLForConditionalGeneration,
+)
 
 PROCESSOR = {
     "image_processor_type": "Qwen2VLImageProcessor",
-    "processor_class": "Qwen3VLProcessor",
     "patch_size": 8,
     "merge_size": 2,
     "temporal_patch_size": 2,
@@ -20,43 +25,54 @@ PROCESSOR = {
 }
 
 
-def write_vision_model(folder: Path, seed: int = 0) -> Path:
+KINDS = {  # by transformers' model_type: configuration, model, processor, what the vision tower needs
+    "qwen3_vl": (
+        Qwen3VLConfig,
+        Qwen3VLForConditionalGeneration,
+        "Qwen3VLProcessor",
+        {"deepstack_visual_indexes": [0, 1], "num_position_embeddings": 64},
+    ),
+    "qwen2_5_vl": (
+        Qwen2_5_VLConfig,
+        Qwen2_5_VLForConditionalGeneration,
+        "Qwen2_5_VLProcessor",
+        {"window_size": 32, "fullatt_block_indexes": [1]},
+    ),
+}
+
+
+def write_vision_model(folder: Path, seed: int = 0, kind: str = "qwen3_vl") -> Path:
     """Write model, tokenizer and processors; returns the folder. A token shows 16 x 16 pixels."""
+    config_class, model_class, processor, of_tower = KINDS[kind]
     write_tokenizer(FAMILIES["qwen3vl"], folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     ids = tokenizer.convert_tokens_to_ids
     torch.manual_seed(seed)
+    rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [6, 5, 5]}
     text = {
         "vocab_size": len(tokenizer),
-        "hidden_size": 64,
+        "hidden_size": 128 if kind == "qwen2_5_vl" else 64,  # heads x 32
         "intermediate_size": 128,
         "num_hidden_layers": 3,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
-        "head_dim": 32,
         "max_position_embeddings": 2048,
-        "rope_parameters": {
-            "rope_type": "default",
-            "rope_theta": 10000.0,
-            "mrope_section": [6, 5, 5],
-            "mrope_interleaved": True,
-        },
+        "rope_parameters": rope | ({"mrope_interleaved": True} if kind == "qwen3_vl" else {}),
         "initializer_range": 0.1,
         "tie_word_embeddings": True,
         "eos_token_id": tokenizer.eos_token_id,
-    }
+    } | ({"head_dim": 32} if kind == "qwen3_vl" else {})
     vision = {
         "depth": 2,
         "hidden_size": 64,
         "intermediate_size": 128,
         "num_heads": 2,
         "patch_size": 8,
-        "out_hidden_size": 64,
-        "num_position_embeddings": 64,
-        "deepstack_visual_indexes": [0, 1],
+        "out_hidden_size": text["hidden_size"],
         "initializer_range": 0.1,
+        **of_tower,
     }
-    config = Qwen3VLConfig(
+    config = config_class(
         text_config=text,
         vision_config=vision,
         image_token_id=ids("<|image_pad|>"),
@@ -65,9 +81,12 @@ def write_vision_model(folder: Path, seed: int = 0) -> Path:
         vision_end_token_id=ids("<|vision_end|>"),
         tie_word_embeddings=True,
     )
-    Qwen3VLForConditionalGeneration(config).save_pretrained(folder)
-    (folder / "preprocessor_config.json").write_text(json.dumps(PROCESSOR))
-    video = {**PROCESSOR, "video_processor_type": "Qwen3VLVideoProcessor"}
+    model_class(config).save_pretrained(folder)
+    settings = PROCESSOR | {"processor_class": processor}
+    (folder / "preprocessor_config.json").write_text(json.dumps(settings))
+    video = settings | {
+        "video_processor_type": "Qwen3VLVideoProcessor" if kind == "qwen3_vl" else "Qwen2VLVideoProcessor"
+    }
     del video["image_processor_type"]
     (folder / "video_preprocessor_config.json").write_text(json.dumps(video))
     return folder

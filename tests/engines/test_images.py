@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 from PIL import Image
-from tiny_vision import write_picture, write_vision_model
+from tiny_vision import KINDS, write_picture, write_vision_model
 from transformers import AutoProcessor
 
 from rlanything.config.schema import ModelConfig
@@ -13,9 +13,9 @@ from rlanything.engines.template import ChatError
 from rlanything.types import assistant, system, tool, user
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return write_vision_model(tmp_path_factory.mktemp("vision"))
+@pytest.fixture(scope="module", params=KINDS)
+def folder(tmp_path_factory, request):
+    return write_vision_model(tmp_path_factory.mktemp("vision"), kind=request.param)
 
 
 @pytest.fixture(scope="module")
