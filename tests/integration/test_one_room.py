@@ -26,7 +26,7 @@ def shown_the_room(model: Path, folder: Path) -> Path:
     config = LearnerConfig(lr=3e-3, num_update=1, dtype="float32", micro_batch_tokens=2048)
     learner, chat = Learner(ModelConfig(path=str(model)), config, 0), Chat(ModelConfig(path=str(model)))
     demonstrations = domain.demonstrations("policy", "train", 0)
-    for _ in range(13):
+    for _ in range(11):
         learner.update_supervised([encode(chat, c) for c in islice(demonstrations, 8)])
     learner.export(folder / "shown")
     learner.close()
