@@ -91,6 +91,13 @@ def _message(where: str, message: dict[str, Any]) -> Message:
     parts = [] if isinstance(content, str) or (calls and content is None) else content
     if not isinstance(parts, list) or not all(isinstance(p, dict) and "type" in p for p in parts):
         raise ConfigError(f"{where}: content: found {content!r}, expected a text or parts")
+    for part in parts:
+        kind = part["type"]
+        if kind not in ("text", "image") or not isinstance(part.get(kind), str):
+            raise ConfigError(
+                f'{where}: content: found the part {str(part)[:80]}, expected {{"type": "text", "text": ...}} or '
+                '{"type": "image", "image": "FILE"}'
+            )
     if calls and message["role"] != "assistant":
         raise ConfigError(f"{where}: tool_calls: only an assistant message may have them")
     return {**message, "tool_calls": _calls(where, calls)} if calls else message

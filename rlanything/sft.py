@@ -42,7 +42,7 @@ from rlanything.runs.checkpoint import writing
 from rlanything.runs.progress import Progress
 from rlanything.types import Direction, Message, Sample, Task
 
-SOURCES = ("sft.py", "conversations.py", "engines/chat.py", "engines/template.py", "domains/**/*.py", "learner/*.py")
+SOURCES = ("sft.py", "conversations.py", "engines/*.py", "domains/**/*.py", "learner/*.py")
 """Code that determines the result."""
 
 

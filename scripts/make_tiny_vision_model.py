@@ -26,7 +26,14 @@ from drawn_desktop.model import make_model, make_tokenizer, write  # noqa: E402
 from rlanything.domains.images import ImageStore  # noqa: E402
 
 LR = 2e-3
-SOURCES = ("scripts/drawn_desktop/*.py", "rlanything/domains/osworld/**/*.py")  # code that determines the result
+SOURCES = (  # code that determines the result
+    "scripts/make_tiny_vision_model.py",
+    "scripts/drawn_desktop/*.py",
+    "rlanything/domains/osworld/**/*.py",
+    "rlanything/learner/*.py",
+    "rlanything/engines/*.py",
+    "rlanything/conversations.py",
+)
 MADE = "made.txt"
 
 

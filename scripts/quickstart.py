@@ -1,6 +1,7 @@
 """From nothing to a report: tasks, a tiny model, three warm starts of it, the closed loop.
 
-Tasks and tiny model are made anew, byte for byte the same, in seconds; warm starts and loop keep what they finished.
+Tasks and models of texts are made anew, byte for byte the same, in seconds. The model of images, warm starts and loop
+keep what they finished.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Make .venv with everything pinned. Idempotent: it does nothing if pyproject.toml and constraints/ have not changed.
+# Make .venv with everything pinned. Idempotent: it does nothing if what it installs has not changed.
 # usage: scripts/setup.sh [test]    (test: linters, test tools and TextWorld, the oracle of the simulator's tests)
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -88,6 +88,9 @@ def test_a_conversation_that_does_not_alternate_is_named(tmp_path, roles, messag
         ({"content": None}, r"message 2 \(assistant\): content: found None, expected a text or parts"),
         ({"content": 3}, "content: found 3, expected a text or parts"),
         ({"content": ["x"]}, r"content: found \['x'\], expected a text or parts"),
+        ({"content": [{"type": "text", "text": 5}]}, "content: found the part .*, expected .*text"),
+        ({"content": [{"type": "image"}]}, "content: found the part .*, expected .*FILE"),
+        ({"content": [{"type": "image", "image": {"path": "x"}}]}, "content: found the part"),
         ({"content": "", "tool_calls": ["look"]}, "tool_calls: found 'look', expected .*function"),
         (
             {"content": "", "tool_calls": [{"type": "function", "function": {"name": "look", "arguments": "[1]"}}]},

@@ -119,6 +119,8 @@ def _rows_of_columns(columns: Mapping[str, Any], field: str) -> list[Any]:
     first = columns[field]
     if isinstance(first, Mapping):
         return [{name: column[key] for name, column in columns.items() if key in column} for key in first]
+    if isinstance(first, list) and any(isinstance(cell, Mapping) for cell in first):  # a conversation: one row's value
+        return [columns]
     if isinstance(first, list) and all(isinstance(c, list) and len(c) == len(first) for c in columns.values()):
         return [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
     return [columns]

@@ -71,11 +71,17 @@ def check_model(model: ModelConfig, config: EngineConfig) -> Chat:
     if folder.is_dir():
         check_files(folder)
     try:
-        text = AutoConfig.from_pretrained(model.path, trust_remote_code=model.trust_remote_code).get_text_config()
+        whole = AutoConfig.from_pretrained(model.path, trust_remote_code=model.trust_remote_code)
+        text = whole.get_text_config()
     except Exception as error:  # each model's config has its own checks
         why = str(error).partition("\n")[0]
         what = "config.json cannot be read" if folder.is_dir() else "no such folder, and the hub did not give it"
         raise EngineError(f"model.path={model.path!r}: {what}: {why}") from error
+    if config.kind == "transformers" and getattr(whole, "vision_config", None) is not None:
+        raise EngineError(
+            f"model.path={model.path!r}: {type(whole).__name__} reads images, which the small engine cannot serve; set "
+            "this role's engine.*.kind=vllm"
+        )
     chat = Chat(model)
     token, largest = max(chat.vocabulary().items(), key=lambda item: item[1])
     if largest >= text.vocab_size:

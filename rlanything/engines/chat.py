@@ -105,14 +105,17 @@ class Chat:
     def _response(self, text: str) -> list[int]:
         """Ids of an assistant's turn. They are cut from a longer text, because SentencePiece tokenizers encode the
         first word of a text otherwise than the same word after the head of the turn."""
+        if self._images and self._images.token in text:
+            raise ChatError(
+                f"an assistant message spells {self._images.token}, which stands for an image; leave it out"
+            )
         whole = self.encode(f"{self._template.opening}{text}{self._template.end}")
         if whole[: len(self._opening)] == self._opening:
             return whole[len(self._opening) :]
         return [*self.encode(text), self.end_of_turn]  # the head's last characters merge with the text's first
 
     def _with_images(self, ids: list[int], messages: Sequence[Message]) -> Prompt:
-        paths = images_of(messages)
-        return self._images.placed(ids, paths) if self._images and paths else Prompt(ids=ids)
+        return self._images.placed(ids, images_of(messages)) if self._images else Prompt(ids=ids)
 
     def _rendered(self, text: str) -> list[int]:
         """Ids of a rendering. A special token between guards is encoded as ordinary text."""

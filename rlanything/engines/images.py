@@ -19,6 +19,7 @@ from transformers import AutoConfig, AutoImageProcessor
 from rlanything.config.schema import ModelConfig
 from rlanything.engines.template import ChatError
 from rlanything.types import Image, Prompt
+from rlanything.weights.images import reads_images
 
 MAX_FILES = 65536  # files whose digest and size are remembered
 
@@ -47,7 +48,15 @@ class ImageReader:
         self._file = lru_cache(MAX_FILES)(_digest_and_size)
 
     def placed(self, ids: Sequence[int], paths: Sequence[str]) -> Prompt:
-        """A prompt from ids in which one placeholder stands for each image. Raises ChatError if a file is no image."""
+        """A prompt from ids in which one placeholder stands for each image.
+
+        Raises ChatError if a file is no image that the model can read, or if there are more or fewer placeholders than
+        files: an assistant message may spell one.
+        """
+        if (found := sum(token == self.token_id for token in ids)) != len(paths):
+            raise ChatError(
+                f"a conversation with {len(paths)} images has {found} times {self.token}; leave it out of texts"
+            )
         grown: list[int] = []
         images: list[Image] = []
         left = iter(paths)
@@ -57,7 +66,10 @@ class ImageReader:
                 continue
             path = next(left)
             digest, size = self._file(path)
-            rows, columns = self._grid(size)
+            try:
+                rows, columns = self._grid(size)
+            except ValueError as error:
+                raise ChatError(f"{path}: the model cannot read an image of {size[0]} x {size[1]} ({error})") from error
             images.append(Image(path=path, digest=digest, start=len(grown), rows=rows, columns=columns))
             grown += [token] * (rows * columns)
         return Prompt(ids=grown, images=tuple(images))
@@ -77,16 +89,10 @@ def image_reader(model: ModelConfig, tokenizer: Any) -> ImageReader | None:
     return ImageReader(model, config, tokenizer) if reads_images(config) else None
 
 
-def reads_images(config: Any) -> bool:
-    """True if a model, by its transformers config, reads images in a way that this project knows: as Qwen's models do,
-    with copies of one token on a grid."""
-    vision = getattr(config, "vision_config", None)
-    return getattr(config, "image_token_id", None) is not None and hasattr(vision, "spatial_merge_size")
-
-
 def _digest_and_size(path: str) -> tuple[str, tuple[int, int]]:
     try:
         with Pictures.open(path) as picture:
+            picture.load()  # finds a file that is cut
             return hashlib.sha256(Path(path).read_bytes()).hexdigest(), picture.size
     except (OSError, UnidentifiedImageError) as error:
         raise ChatError(f"{path}: cannot be read as an image ({error})") from error

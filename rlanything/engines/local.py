@@ -57,7 +57,7 @@ class LocalEngine(Engine):
     _admission: Admission
 
     def __init__(self, config: EngineConfig, dtype: torch.dtype, seed: int, log_path: Path) -> None:
-        self.max_model_len = config.max_model_len
+        self.max_model_len, self.max_images = config.max_model_len, config.max_images
         self.dtype = dtype
         self.version = 0
         self._seeds = np.random.default_rng(seed)
@@ -74,6 +74,11 @@ class LocalEngine(Engine):
             raise EngineError(
                 f"request refused: {len(prompt_ids)} prompt tokens, n={n}, max_tokens={sampling.max_tokens}; expected "
                 "at least 1 of each"
+            )
+        if len(images) > self.max_images:
+            raise PromptTooLong(
+                f"a prompt has {len(images)} images, more than max_images={self.max_images}: end the episode or raise "
+                "engine.max_images"
             )
         room = self.max_model_len - len(prompt_ids)
         if room < 1:

@@ -159,6 +159,11 @@ class Template:
             if message["role"] == "tool":
                 needs.add("tool messages")
             if images_of([message]):
+                if not self._image_token:
+                    raise ChatError(
+                        f"model {self._name} reads no images, and a {message['role']} message has an image part: use a "
+                        "model that reads images, or a domain that describes in text what there is to see"
+                    )
                 needs.add("images")
             if message.get("tool_calls"):
                 needs |= {"tool calls", "text beside tool calls"} if self.text(message) else {"tool calls"}
@@ -172,7 +177,7 @@ class Template:
                 raise ChatError(f"model {self._name}: its chat template renders no {need} ({why}); {remedy}")
 
     def _prepared(self, messages: Sequence[Message]) -> list[Message]:
-        """Messages as the template takes them: text only, guarded, and no system role if the template has none."""
+        """Messages as the template takes them: guarded, and no system role if the template has none."""
         prepared = [self._guarded({**m, "content": self._content(m)}) for m in messages]
         if self._takes_system:
             return prepared
@@ -204,11 +209,6 @@ class Template:
         if isinstance(content, str):
             return content
         for part in content:
-            if part.get("type") == "image" and not self._image_token:
-                raise ChatError(
-                    f"model {self._name} reads no images, and a {message['role']} message has an image part: use a "
-                    "model that reads images, or a domain that describes in text what there is to see"
-                )
             if part.get("type") not in ("text", "image"):
                 raise ChatError(f"a {message['role']} message has a part {part!r}, expected type text or image")
         if images_of([message]):

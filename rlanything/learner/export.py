@@ -26,7 +26,7 @@ PROCESSORS = ("preprocessor_config.json", "video_preprocessor_config.json", "pro
 
 
 def trained_weights(lm: nn.Module, config: LearnerConfig, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
-    """(name, tensor of `dtype`) of every weight that trains: of the model, tied weights once, or of its adapters.
+    """(name, tensor of `dtype`) of every weight of the model, tied weights once, or of its adapters.
 
     An adapter's lora_B includes the factor lora_alpha / lora_rank. A tensor may share the parameter's memory, and is
     valid until the next one is asked for.

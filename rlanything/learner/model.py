@@ -24,6 +24,7 @@ from rlanything.learner.packing import MicroBatch, depths
 from rlanything.learner.trainable import check_trainable
 from rlanything.learner.vision import Vision
 from rlanything.types import Sample
+from rlanything.weights.images import BIAS, reads_images, unwritten_ids
 from rlanything.weights.precision import torch_dtype
 
 HEAD_CHUNK_ELEMENTS = 1 << 23  # logits held at once: 32 MiB in float32
@@ -54,16 +55,17 @@ class TreeModel(nn.Module):
         self.source_dtype: torch.dtype = source.dtype or torch.float32  # of the weights in the model's files
         source.get_text_config().attention_dropout = 0.0
         attention: Any = "flex_attention" if device.type == "cuda" else "rlanything_tree"
-        reads_images = AutoModelForImageTextToText._model_mapping.get(type(source), None) is not None
+        sees = reads_images(source)
         with partitioned(config):
-            self.lm = (AutoModelForImageTextToText if reads_images else AutoModelForCausalLM).from_pretrained(
+            self.lm = (AutoModelForImageTextToText if sees else AutoModelForCausalLM).from_pretrained(
                 model.path,
                 config=source,
                 dtype=self.dtype if config.lora_rank else torch.float32,
                 trust_remote_code=model.trust_remote_code,
-                attn_implementation={"text_config": attention, "vision_config": "sdpa"} if reads_images else attention,
+                attn_implementation={"text_config": attention, "vision_config": "sdpa"} if sees else attention,
             )
-        self.vision = Vision(self.lm, model) if reads_images else None
+        self.vision = Vision(self.lm, model) if sees else None
+        self.unwritten = unwritten_ids(source)
         if self.vision and not config.train_vision:
             self.vision.tower.requires_grad_(False)
         # ZeRO-3 gathers the head whenever it is called. One call a pass, instead of one a chunk, makes ranks gather it
@@ -137,6 +139,10 @@ class TreeModel(nn.Module):
     def _score_chunk(self, hidden: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
         head = self.lm.lm_head
         logits = nn.functional.linear(hidden, head.weight, head.bias)
+        if self.unwritten:
+            bias = logits.new_zeros(logits.shape[-1])
+            bias[self.unwritten] = BIAS
+            logits = logits + bias
         logp = (logits.float() / temperature).log_softmax(-1)
         logprobs = logp.gather(-1, targets[:, None])[:, 0]
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.entropy_gradient):

@@ -6,6 +6,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from rlanything.errors import LearnerError
+from rlanything.weights.images import reads_images
 
 LOGIT_SCALINGS = ("logits_scaling", "logit_scale", "final_logit_softcapping")  # config keys that `TreeModel` ignores
 
@@ -18,6 +19,11 @@ def check_trainable(config: Any, path: str) -> None:
         raise LearnerError(
             f"model {path}: its weights are quantised ({method}), which cannot be trained; use the model that it was "
             "made from"
+        )
+    if getattr(config, "vision_config", None) is not None and not reads_images(config):
+        raise LearnerError(
+            f"model {path}: {type(config).__name__} reads images in a way that the learner does not know; use a model "
+            "that reads an image as a grid of equal tokens, such as Qwen3-VL, or one of texts"
         )
     text = config.get_text_config()
     kinds = sorted(set(getattr(text, "layer_types", None) or ()) - {"full_attention"})

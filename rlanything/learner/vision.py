@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from transformers import AutoImageProcessor
 
 from rlanything.config.schema import ModelConfig
+from rlanything.errors import LearnerError
 from rlanything.learner.packing import MicroBatch
 from rlanything.types import Sample
 
@@ -81,9 +82,18 @@ class Vision:
         return torch.zeros(self._merge**2, values), torch.tensor([[1, self._merge, self._merge]])
 
     def processed(self, path: str) -> tuple[Tensor, Tensor]:
-        """An image file as the model reads it: pixels [patches, values], and the grid [1, 3] of its patches."""
-        with Pictures.open(path) as picture:
-            found = self._processor(images=[picture.convert("RGB")], return_tensors="pt")
+        """An image file as the model reads it: pixels [patches, values], and the grid [1, 3] of its patches.
+
+        Raises LearnerError if the file cannot be read.
+        """
+        try:
+            with Pictures.open(path) as picture:
+                found = self._processor(images=[picture.convert("RGB")], return_tensors="pt")
+        except OSError as error:
+            raise LearnerError(
+                f"{path}: an image of a sample cannot be read ({error}); keep the run's folder images/, which every "
+                "node must see"
+            ) from error
         return found["pixel_values"], found["image_grid_thw"]
 
 

@@ -128,8 +128,12 @@ def _episode(row: Row, tests: Sequence[Row], folder: Path) -> Row:
 
 
 def _within(images: Sequence[str], folder: Path) -> list[str]:
-    """Paths as the page in the run's folder names them."""
-    return [os.path.relpath(path, folder) for path in images]
+    """Paths as the page in the run's folder names them, wherever the run has been moved to since."""
+    own = [Path("images", *Path(path).parts[-2:]) for path in images]
+    return [
+        str(kept) if (folder / kept).is_file() else os.path.relpath(path, folder)
+        for kept, path in zip(own, images, strict=True)
+    ]
 
 
 def _turn(turn: Row, place: Place, own: Sequence[Row], tests: Sequence[Row], folder: Path) -> Row:

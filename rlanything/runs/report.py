@@ -1,4 +1,4 @@
-"""The self-contained page of one run, report.html: figures, task lineages, episodes. It loads nothing from outside.
+"""The page of one run, report.html: figures, task lineages, episodes. It loads nothing but the run's own screenshots.
 
 All data is in one JSON block in which `<` cannot occur, and the page's scripts show it as text only. A content
 security policy with the hashes of the page's own script and style stops everything else.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from rlanything.domains.answers import boxed, choose, last_object, parse_score
 from rlanything.domains.coding.prompts import parse_problem, parse_program, parse_test
 from rlanything.domains.markdown import fenced_blocks
+from rlanything.domains.osworld.actions import InvalidAction, read_response
 
 PIECES = [
     *("```", "~~~", " ```", "python", "{.py}", ">>> ", "print(", "'''", "x = 1", "def f(", "<div>", "# ", "---"),
@@ -52,7 +54,13 @@ READERS = {
     "parse_test": parse_test, "parse_call": lambda text: parse_test(text, is_call=True), "parse_problem": parse_problem,
     "choose": lambda text: choose(text, ["look", "go to desk 1"], numbered=True),
     "last_object": lambda text: last_object(text, ["question"]),
+    "computer_use": lambda text: _computer_use(text),
 }  # fmt: skip
+
+
+def _computer_use(text: str) -> None:
+    with contextlib.suppress(InvalidAction):
+        read_response(text).to_json().encode()
 
 
 @pytest.mark.parametrize("name", READERS)

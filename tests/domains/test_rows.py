@@ -51,6 +51,12 @@ def test_a_line_alone_whose_values_are_lists_is_a_row(tmp_path: Path) -> None:
     assert read_rows(tmp_path / "one.jsonl", "question") == [("line 1", row)]
 
 
+def test_a_lone_row_of_a_conversation_is_no_table_of_columns(tmp_path: Path) -> None:
+    row = {"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]}
+    (tmp_path / "one.json").write_text(json.dumps(row))
+    assert [found for _, found in read_rows(tmp_path / "one.json", "messages")] == [row]
+
+
 def test_separators_of_lines_within_texts_do_not_cut_lines(tmp_path: Path) -> None:
     rows = [{"question": "Add\u2028two\x85numbers\x0b."}] * 2
     text = "\n".join(json.dumps(row, ensure_ascii=False) for row in rows)

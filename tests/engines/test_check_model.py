@@ -4,6 +4,7 @@ import shutil
 import sys
 
 import pytest
+from tiny_vision import write_vision_model
 from transformers import AutoConfig, AutoTokenizer, MistralConfig
 
 from rlanything.config.schema import EngineConfig, ModelConfig
@@ -34,6 +35,13 @@ def test_tensor_parallelism_must_fit_the_key_value_heads(world, tmp_path):
     for size in (3, 6):
         with pytest.raises(EngineError, match=f"tensor_parallel_size={size} neither divides the 4 key-value heads"):
             check_model(ModelConfig(path=str(model)), EngineConfig(tensor_parallel_size=size))
+
+
+def test_the_small_engine_refuses_a_model_of_images(tmp_path):
+    model = ModelConfig(path=str(write_vision_model(tmp_path / "vision")))
+    check_model(model, EngineConfig(max_model_len=2048))
+    with pytest.raises(EngineError, match="Qwen3VLConfig reads images, .* set this role's engine.*kind=vllm"):
+        check_model(model, EngineConfig(max_model_len=2048, kind="transformers"))
 
 
 def test_the_folder_of_a_checkpoint_names_the_model_within_it(world, tmp_path):

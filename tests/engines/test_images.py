@@ -1,6 +1,7 @@
 """Images in conversations: as many tokens as the model's own processor says, where the template puts them."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -68,9 +69,25 @@ def test_a_placeholder_that_an_observation_spells_is_text(chat, pictures):
     assert "Read <|image_pad|> and <|vision_start|>." in chat.tokenizer.decode(prompt.ids)
 
 
-def test_files_that_are_no_images_are_named(chat, tmp_path):
-    (tmp_path / "cut.png").write_bytes(b"\x89PNG\r\n")
-    for name in ("cut.png", "none.png"):
+def test_an_assistant_that_spells_the_placeholder_is_refused(chat, pictures):
+    for shown in (pictures[:1], []):
+        with pytest.raises(ChatError, match="images has . times <.image_pad.>.*leave it out"):
+            chat.prompt([user("x", shown), assistant("<|image_pad|>"), user("y")])
+    with pytest.raises(ChatError, match="an assistant message spells <.image_pad.>"):
+        chat.response_ids("see <|image_pad|>")
+
+
+def test_an_image_that_the_model_cannot_read_is_named(chat, tmp_path):
+    thin = write_picture(tmp_path / "thin.png", (2000, 4))
+    with pytest.raises(ChatError, match=f"{thin}: the model cannot read an image of 2000 x 4"):
+        chat.prompt([user("x", [thin])])
+
+
+def test_files_that_are_no_images_are_named(chat, tmp_path, pictures):
+    whole = Path(pictures[0]).read_bytes()
+    (tmp_path / "cut.png").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "head.png").write_bytes(b"\x89PNG\r\n")
+    for name in ("cut.png", "head.png", "none.png"):
         with pytest.raises(ChatError, match=f"{tmp_path / name}: cannot be read as an image"):
             chat.prompt([user("x", [str(tmp_path / name)])])
 

@@ -1,7 +1,7 @@
 """The learner refuses models whose attention or head it would compute differently from the engine."""
 
 import pytest
-from transformers import LlamaConfig, MistralConfig, Qwen2Config
+from transformers import Gemma3Config, LlamaConfig, MistralConfig, Qwen2Config
 
 from rlanything.errors import LearnerError
 from rlanything.learner.trainable import check_trainable
@@ -23,6 +23,11 @@ def test_scaled_logits_are_refused():
     config.final_logit_softcapping = 30.0
     with pytest.raises(LearnerError, match="sets final_logit_softcapping"):
         check_trainable(config, "m")
+
+
+def test_models_that_read_images_in_another_way_are_refused():
+    with pytest.raises(LearnerError, match="Gemma3Config reads images in a way that the learner does not know"):
+        check_trainable(Gemma3Config(), "gemma")
 
 
 def test_quantised_weights_are_refused():

@@ -1,6 +1,7 @@
 """A model of images trains packed as it trains sample by sample, and is exported whole."""
 
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,10 +13,12 @@ from transformers import AutoImageProcessor, AutoModelForImageTextToText
 from rlanything.config.schema import EngineConfig, LearnerConfig, ModelConfig
 from rlanything.engines import check_model
 from rlanything.engines.chat import Chat
+from rlanything.errors import LearnerError
 from rlanything.learner.deepspeed import Learner
 from rlanything.learner.model import TreeModel
 from rlanything.learner.packing import build_trees, pack
 from rlanything.types import Sample, assistant, user
+from rlanything.weights.images import BIAS, unwritten_ids
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -55,7 +58,9 @@ def logprobs_alone(lm, processor, sample: Sample) -> torch.Tensor:
         opened = [Image.open(image.path).convert("RGB") for image in sample.images]
         images = dict(processor(images=opened, return_tensors="pt"))
     kinds = (ids == lm.config.image_token_id).int()
-    logits = lm(input_ids=ids, mm_token_type_ids=kinds, use_cache=False, **images).logits[0].log_softmax(-1)
+    logits = lm(input_ids=ids, mm_token_type_ids=kinds, use_cache=False, **images).logits[0]
+    logits[:, unwritten_ids(lm.config)] += BIAS
+    logits = logits.log_softmax(-1)
     trained = np.flatnonzero(sample.weights)
     return logits[trained - 1, sample.ids[trained]]
 
@@ -83,6 +88,13 @@ def test_packed_images_give_the_gradients_of_one_pass_a_sample(folder, samples):
     for name, parameter in model.lm.named_parameters():
         torch.testing.assert_close(parameter.grad, theirs[name].grad, rtol=1e-3, atol=1e-4, msg=name)
     assert model.lm.model.visual.patch_embed.proj.weight.grad.abs().sum() > 0
+
+
+def test_an_image_that_is_gone_is_named(folder, samples):
+    gone = replace(samples[0], images=(replace(samples[0].images[0], path="gone.png"),))
+    with closing(Learner(ModelConfig(path=str(folder)), LearnerConfig(dtype="float32", kl_beta=0.0), 20)) as learner:
+        with pytest.raises(LearnerError, match="gone.png: an image of a sample cannot be read"):
+            learner.update_supervised([gone])
 
 
 def test_different_screenshots_are_never_merged(samples):

@@ -199,9 +199,20 @@ def _key(name: str) -> str:
 def _text(value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise InvalidAction(f"text: found {value!r:.60}, expected a text")
+    if not _is_unicode(value):
+        raise InvalidAction("text: found half of a surrogate pair, expected whole characters")
     if len(value) > MAX_TEXT or "\0" in value:
         raise InvalidAction(f"text: found {len(value)} characters, expected at most {MAX_TEXT}, none of them NUL")
     return value
+
+
+def _is_unicode(text: str) -> bool:
+    """False if a text has half a character, which JSON can write and no file can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _pixels(value: Any) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 from rlanything.domains.base import Observation
 from rlanything.domains.images import ImageStore
@@ -31,6 +32,7 @@ class CanvasDemonstrating(Demonstrating):
 
     def __init__(self, style: str, library: FamilyLibrary, images: ImageStore, max_step: int) -> None:
         self.style, self.library, self.images, self.max_step = style, library, images, max_step
+        self.tools = prompts.tools(style)
 
     def conversations(self, role: str, split: str, seed: int) -> Iterator[Conversation]:
         rng = random.Random(f"{role}/{seed}")
@@ -51,7 +53,7 @@ class CanvasDemonstrating(Demonstrating):
             for verifier in family.verifiers:
                 move = solve(verifier.goals, verifier.feasible, desk)
                 asked = prompts.opening(instruction(verifier.goals), screen, self.style)
-                yield _answered(asked, response(move), screen.images[0])
+                yield replace(_answered(asked, response(move), screen.images[0]), tools=self.tools)
         yield from self._episode(family, rng)
 
     def _episode(self, family: Family, rng: random.Random) -> Iterator[Conversation]:
@@ -64,7 +66,7 @@ class CanvasDemonstrating(Demonstrating):
             messages.append(assistant(response(move)))
             trained.append(right)
             if move.action.kind == "terminate":
-                yield Conversation(messages=messages, trained=trained)
+                yield Conversation(messages=messages, trained=trained, tools=self.tools)
                 return
             perform(desk, move.action)
             messages.append(user("", self._screen(desk).images))
@@ -80,9 +82,12 @@ class CanvasDemonstrating(Demonstrating):
         for i in range(self.max_step):
             move = solve(goals, feasible, desk) if rng.random() >= errors else any_move(rng, desk)
             ended = move.action.kind == "terminate"
-            perform(desk, move.action)
-            before, left = left, distance(goals, feasible, desk)
-            good = move == solve(goals, feasible, desk) if ended else left < before
+            if ended:
+                good = verifier.solved(desk, move.action.status)
+            else:
+                perform(desk, move.action)
+                before, left = left, distance(goals, feasible, desk)
+                good = left < before
             shown = self._screen(desk).images
             trajectory.turns.append(
                 Turn(

@@ -59,7 +59,7 @@ class OsworldDomain(Domain):
         return identity(task)
 
     def tools(self) -> list[Tool]:
-        return [] if self.config.dataset.prompt == "compact" else [prompts.tool_schema()]
+        return prompts.tools(self.config.dataset.prompt)
 
     def opening(self, task: Task, first: Observation) -> list[Message]:
         return prompts.opening(task.payload["instruction"], first, self.config.dataset.prompt)

@@ -18,8 +18,8 @@ class CanvasEnv(Env):
     """Actions are the JSON of `Action.to_json`; None is a response that holds none, and changes nothing."""
 
     def __init__(self, family: Family, verifier: Verifier, images: ImageStore) -> None:
-        self.desk, self.goals, self.feasible = family.desk.clone(), verifier.goals, verifier.feasible
-        self.images = images
+        self.desk, self.verifier, self.images = family.desk.clone(), verifier, images
+        self.goals, self.feasible = verifier.goals, verifier.feasible
         self.left = distance(self.goals, self.feasible, self.desk)
         self.said: str | None = None  # the status with which the agent ended the episode
 
@@ -44,15 +44,16 @@ class CanvasEnv(Env):
         return Score(success=solved, reward=share if self.feasible and self.said != "failure" else float(solved))
 
     def _solved(self) -> bool:
-        if self.said == "failure" or not self.feasible:
-            return self.said == "failure" and not self.feasible
-        return all(goal.holds(self.desk) for goal in self.goals)
+        return self.verifier.solved(self.desk, self.said)
 
     def _seen(
         self, *, done: bool = False, invalid: bool = False, label: int | None = None, results: tuple[str, ...] = ()
     ) -> Observation:
-        path = self.images.put(png(draw(self.desk)))
+        path, state = (
+            self.images.put(png(draw(self.desk))),
+            repr(vars(self.desk)),
+        )  # equal pictures may hide other states
         success = done and self._solved()
         return Observation(
-            "", images=(path,), done=done, success=success, invalid=invalid, label=label, results=results, state=path
+            "", images=(path,), done=done, success=success, invalid=invalid, label=label, results=results, state=state
         )

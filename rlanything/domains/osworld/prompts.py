@@ -42,12 +42,14 @@ DESCRIPTIONS = {
 }
 
 
-def tool_schema() -> Tool:
-    """The tool of all actions, for the chat template."""
+def tools(style: str) -> list[Tool]:
+    """The tool of all actions, for the chat template; none in the compact style."""
+    if style == "compact":
+        return []
     properties: dict[str, Any] = {"action": {"type": "string", "enum": list(NEEDS)}, **DESCRIPTIONS}
     parameters = {"type": "object", "properties": properties, "required": ["action"]}
     described = "Use the mouse and the keyboard of the computer, wait, or end the task."
-    return {"type": "function", "function": {"name": TOOL, "description": described, "parameters": parameters}}
+    return [{"type": "function", "function": {"name": TOOL, "description": described, "parameters": parameters}}]
 
 
 def opening(instruction: str, first: Observation, style: str) -> list[Message]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 
+from rlanything.domains.answers import last_object
 from rlanything.domains.osworld import prompts
 from rlanything.domains.osworld.actions import spoken
 from rlanything.domains.osworld.canvas.goals import instruction
@@ -27,7 +27,7 @@ class FamilyRewriting(Rewriting):
     def parse(self, text: str, task: Task, direction: Direction, task_id: str) -> Task:
         """The proposed variant. Raises RejectedTask by reason: no_proposal, schema, unknown_verifier, too_long or
         unchanged."""
-        found = _last_choice(text)
+        found = last_object(text, ())
         if found is None:
             raise RejectedTask("no_proposal", 'no JSON object {"check": "instruction"}')
         texts = [words for words in found.values() if isinstance(words, str) and words.strip()]
@@ -36,6 +36,8 @@ class FamilyRewriting(Rewriting):
         [name], family, words = found, task.payload["family"], " ".join(texts[0].split())
         if name not in (known := self.library.verifiers(family)):
             raise RejectedTask("unknown_verifier", f"{name}, expected one of {', '.join(known)}")
+        if not words.isprintable():
+            raise RejectedTask("schema", "found control characters or halves of characters, expected plain text")
         if len(words) > self.max_instruction:
             raise RejectedTask("too_long", f"{len(words)} characters, more than {self.max_instruction}")
         variant = variant_of(task, payload(family, name, words), direction, task_id)
@@ -52,16 +54,3 @@ def identity(task: Task) -> str:
     """What makes two tasks the same: desktop, verifier, and words whatever their case and white space."""
     held = task.payload
     return f"{held['family']} {held['verifier']} {' '.join(held['instruction'].lower().split())}"
-
-
-def _last_choice(text: str) -> Mapping[str, object] | None:
-    """The last JSON object in a text."""
-    start = text.rfind("{")
-    while start >= 0:
-        try:
-            value, _ = json.JSONDecoder().raw_decode(text, start)
-        except (ValueError, RecursionError):
-            start = text.rfind("{", 0, start)
-            continue
-        return value if isinstance(value, dict) else None
-    return None

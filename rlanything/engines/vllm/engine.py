@@ -24,9 +24,9 @@ from vllm.sampling_params import RequestOutputKind
 from rlanything.config.schema import EngineConfig, ModelConfig
 from rlanything.engines.admission import Admission
 from rlanything.engines.base import Completion, EngineDead, EngineError
-from rlanything.engines.images import reads_images
 from rlanything.engines.local import GIB, LocalEngine, Request, mix, token_ids
 from rlanything.engines.vllm import LOG_FORMAT, LOGGER, workers
+from rlanything.weights.images import BIAS, reads_images, unwritten_ids
 from rlanything.weights.precision import torch_dtype
 from rlanything.weights.transfer import IncomingWeights, Meeting
 from rlanything.weights.transfer.pieces import packed
@@ -60,11 +60,10 @@ class VLLMEngine(LocalEngine):
         self._log = logging.FileHandler(log_path)
         self._log.setFormatter(LOG_FORMAT)
         LOGGER.addHandler(self._log)
-        arguments = self._arguments(model, config, seed)
         set_num_threads = torch.set_num_threads
         try:
             with _terminal_to(log_path):
-                vllm_config = self._start(arguments)
+                vllm_config = self._start(self._arguments(model, config, seed))
         except Exception as error:
             self._close_log()
             raise EngineError(f"vLLM could not start {model.path} ({error!r}): see {log_path}") from error
@@ -93,6 +92,7 @@ class VLLMEngine(LocalEngine):
             }
         )
         loaded = AutoConfig.from_pretrained(model.path, trust_remote_code=model.trust_remote_code)
+        self._bias = dict.fromkeys(unwritten_ids(loaded), BIAS) or None
         if reads_images(loaded):
             # vLLM's processor of images needs the tokenizer.
             specific |= {"limit_mm_per_prompt": {"image": config.max_images, "video": 0}, "skip_tokenizer_init": False}
@@ -136,6 +136,7 @@ class VLLMEngine(LocalEngine):
             stop_token_ids=sorted(self._stop_ids.union(sampling.stop_token_ids)),
             # vLLM gives sample i the seed + i. Mixing keeps callers' neighbouring seeds from colliding.
             seed=int(mix(np.array([request.seed], dtype=np.uint64))[0] >> np.uint64(2)),
+            logit_bias=self._bias,
             logprobs=0,
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,

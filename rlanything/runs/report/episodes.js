@@ -33,7 +33,8 @@ function vote([score, text, error, advantage]) {
 function matrix(task, shown, go) {
   const programs = task.episodes.map((e) => e.turns[0] || {});
   const own = Math.max(...programs.map((p) => (p.results || []).length));
-  if (own < 2 && !task.tests.length) return null;
+  const acts = task.episodes.some((e) => e.turns.length > 1); /* several actions, each with a result: no programs */
+  if (!task.tests.length && (!own || acts)) return null;
   const columns = (n, letter) => Array.from({ length: n }, (_, i) => el("th", { scope: "col" }, `${letter}${i + 1}`));
   const row = (program, i) => {
     const results = Array.from({ length: own }, (_, j) => (program.results || [])[j]);

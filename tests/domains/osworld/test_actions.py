@@ -75,6 +75,7 @@ def test_arguments_mean_an_action(arguments: dict, action: Action) -> None:
         (response({"action": "key", "keys": []}), "keys: found"),
         (response({"action": "type", "text": 5}), "text: found 5"),
         (response({"action": "type", "text": "a\0"}), "NUL"),
+        (response({"action": "type", "text": "\ud83d"}), "half of a surrogate pair"),
         (response({"action": "scroll"}), "scroll: pixels is missing"),
         (response({"action": "terminate", "status": "done"}), "status: found 'done'"),
         (response({"action": "terminate"}), "terminate: status is missing"),

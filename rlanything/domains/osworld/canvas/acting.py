@@ -116,7 +116,7 @@ def _answer(desk: Desk, dialog: Dialog, name: str) -> None:
         return
     index = desk.files.index(desk.selected)
     if dialog.kind == "delete":
-        del desk.files[index]
+        desk.deleted.append(desk.files.pop(index))
         desk.selected, desk.page = None, min(desk.page, max(0, (len(desk.files) - 1) // PAGE))
     elif dialog.kind == "rename" and dialog.text:
         desk.files[index] = desk.selected = dialog.text

@@ -109,7 +109,8 @@ class Desk:
         self.focus: str | None = None  # field
         self.replaces = False
         self.sent: dict[str, str] | None = None
-        self.trash: list[str] = []
+        self.trash: list[str] = []  # documents
+        self.deleted: list[str] = []  # files
         self.held: str | None = None  # document under the pointer
         self.pointer: tuple[int, int] | None = None
         self.busy = 0
@@ -117,7 +118,7 @@ class Desk:
     def clone(self) -> Desk:
         """A desktop in the same state."""
         other = copy.copy(self)
-        for name in ("documents", "cells", "switched", "number", "choice", "files", "typed", "trash"):
+        for name in ("documents", "cells", "switched", "number", "choice", "files", "typed", "trash", "deleted"):
             setattr(other, name, getattr(self, name).copy())
         other.dialog = copy.copy(self.dialog)
         return other

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from rlanything.domains.osworld.canvas import words
 from rlanything.domains.osworld.canvas.desk import Desk
@@ -48,7 +47,7 @@ class Goal:
             case "set":
                 return value_of(desk, self.name) == self.value and desk.menu != self.name
             case "delete":
-                return self.name not in desk.files
+                return self.name in desk.deleted
             case "rename":
                 return self.value in desk.files and self.name not in desk.files
             case "open":
@@ -63,7 +62,7 @@ class Goal:
     def asks_for(self) -> set[str]:
         """The words that it names."""
         named = {self.name, *(word for entry in self.entries for word in entry)}
-        return named | ({self.value} if isinstance(self.value, str) else set()) - {""}
+        return (named | ({self.value} if isinstance(self.value, str) else set())) - {""}
 
 
 def value_of(desk: Desk, control: str) -> Value:
@@ -78,13 +77,3 @@ def value_of(desk: Desk, control: str) -> Value:
 def instruction(goals: Sequence[Goal]) -> str:
     """All goals in one sentence."""
     return " and ".join(goal.say() for goal in goals)
-
-
-def to_json(goals: Sequence[Goal]) -> list[dict[str, Any]]:
-    """Goals as a task's payload holds them."""
-    return [{k: v for k, v in vars(goal).items() if v not in ("", ())} for goal in goals]
-
-
-def from_json(rows: Sequence[Mapping[str, Any]]) -> tuple[Goal, ...]:
-    """What `to_json` wrote."""
-    return tuple(Goal(**{**row, "entries": tuple((f, t) for f, t in row.get("entries", ()))}) for row in rows)

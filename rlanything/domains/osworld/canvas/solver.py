@@ -1,7 +1,8 @@
-"""The scripted solution: the next action on a shortest way to a task's goals, from what the screen shows.
+"""The scripted solution: the next action on a shortest way to a task's goals.
 
-It is the reference policy, the source of demonstrations, and the measure of progress: an action that shortens the rest
-of the way is progress.
+It knows the whole state of the desktop. Only for what cannot be done it looks at the screen first. It is the reference
+policy, the source of demonstrations, and the measure of progress: an action that shortens the rest of the way is
+progress.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def distance(goals: Sequence[Goal], feasible: bool, desk: Desk) -> int:
     for step in range(1, LONGEST):
         move = solve(goals, feasible, desk)
         if move.action.kind == "terminate":
-            return step
+            return LONGEST if move == IMPOSSIBLE and feasible else step  # the agent has spoiled the task
         perform(desk, move.action)
     return LONGEST
 

@@ -18,7 +18,6 @@ from rlanything.domains.osworld.canvas.goals import Goal, value_of
 from rlanything.domains.osworld.canvas.solver import distance
 
 KINDS = ("switch", "slider", "spinner", "radio", "list", "delete", "rename", "open", "form", "drag", "start")
-MAX_GOALS = 3  # of one task
 NUM_SINGLE = 3  # goals of a family that stand alone
 
 
@@ -52,6 +51,12 @@ class Verifier:
 
     goals: tuple[Goal, ...]
     feasible: bool = True
+
+    def solved(self, desk: Desk, said: str | None) -> bool:
+        """True if an episode that ends here, with what the agent `said` of the task, solves it."""
+        if said == "failure" or not self.feasible:
+            return said == "failure" and not self.feasible
+        return all(goal.holds(desk) for goal in self.goals)
 
 
 @dataclass(frozen=True)
@@ -89,8 +94,8 @@ def _made(rng: random.Random, level: Level, infeasible: float, unseen: bool) -> 
         desk.busy = 1
     asked = [(goal,) for goal in singles] + [_together(singles[:n]) for n in range(2, len(singles) + 1)]
     verifiers = [Verifier(goals) for goals in asked if goals]
-    if rng.random() < infeasible:
-        verifiers.append(Verifier((_impossible(rng, desk),), feasible=False))
+    if rng.random() < infeasible and (goal := _impossible(rng, desk, unseen)):
+        verifiers.append(Verifier((goal,), feasible=False))
     ways = {verifier: distance(verifier.goals, verifier.feasible, desk) for verifier in verifiers}
     kept = [v for v in verifiers if ways[v] > 1 or not v.feasible]  # 1: it holds already
     return Family(desk, tuple(sorted(kept, key=ways.__getitem__))) if len(kept) > 1 else None
@@ -135,18 +140,19 @@ def _entry(rng: random.Random, field: str) -> str:
     return str(rng.randint(1000, 9999)) if field in words.NUMBERED else rng.choice(words.TYPED)
 
 
-def _impossible(rng: random.Random, desk: Desk) -> Goal:
-    """A goal about a control, a file or a field that this desktop does not have."""
-    switches = [name for name in words.TABS["Network"] if name not in desk.tabs["Network"]]
-    files = [name for name in words.FILES if name not in desk.files]
-    fields = [name for name in words.FIELDS if name not in desk.fields]
-    return rng.choice(
-        [
-            Goal("set", rng.choice(switches), True),
-            Goal("delete", rng.choice(files)),
-            Goal("form", entries=((rng.choice(fields), rng.choice(words.TYPED)),)),
-        ]
-    )
+def _impossible(rng: random.Random, desk: Desk, unseen: bool) -> Goal | None:
+    """A goal about a control, a file or a field that this desktop does not have, or None if no word is left for one."""
+
+    def missing(known: Sequence[str], there: Sequence[str]) -> list[str]:
+        return [name for name in known if name not in there and (name in words.HELD_OUT) is unseen]
+
+    goals = [Goal("set", name, True) for name in missing(words.TABS["Network"], desk.tabs["Network"])]
+    goals += [Goal("delete", name) for name in missing(words.FILES, desk.files)]
+    typed = [word for word in words.TYPED if (word in words.HELD_OUT) is unseen]
+    goals += [Goal("form", entries=((name, rng.choice(typed)),)) for name in missing(words.FIELDS, desk.fields)]
+    by_kind = [[goal for goal in goals if goal.kind == kind] for kind in ("set", "delete", "form")]
+    left = [found for found in by_kind if found]
+    return rng.choice(rng.choice(left)) if left else None
 
 
 def _together(goals: Sequence[Goal]) -> tuple[Goal, ...]:

@@ -17,7 +17,7 @@ from rlanything.config.schema import Config, EngineConfig, LearnerConfig, ModelC
 from rlanything.conversations import encode
 from rlanything.domains.parts import Conversation, StepJudging
 from rlanything.engines import check_model, start_engine
-from rlanything.engines.base import SamplingParams
+from rlanything.engines.base import PromptTooLong, SamplingParams
 from rlanything.engines.chat import Chat
 from rlanything.learner.deepspeed import Learner
 from rlanything.runs.metrics import read_jsonl
@@ -132,6 +132,10 @@ def test_trained_weights_reach_the_engine_whole_and_it_sees_what_the_learner_see
             asked = (engine.generate(p.ids, greedy, images=p.images) for p in prompts)
             return [chat.decode(completion.token_ids) for [completion] in await asyncio.gather(*asked)]
 
+        many = EngineConfig().max_images + 1
+        with pytest.raises(PromptTooLong, match=f"a prompt has {many} images, more than max_images={many - 1}"):
+            prompt = chat.prompt([user("Where?", shown[:1] * many)])
+            runner.run(engine.generate(prompt.ids, SamplingParams(), images=prompt.images))
         before = runner.run(answers())
         for _ in range(120):
             if learner.update_supervised(lessons)["loss"] < 0.02:

@@ -138,6 +138,7 @@ def test_the_judge_sees_the_screens_before_and_after_and_shares_what_came_before
     [message] = domain.judging.messages(task, trajectory, 1)
     assert [p["image"] for p in message["content"] if "image" in p] == ["1.png", "2.png"]
     assert "Step 1: step 1" in message["content"][0]["text"] and "step 2" in message["content"][2]["text"]
+    assert domain.tools() == []
     domain.config.dataset.prompt = "full"
     assert domain.tools()[0]["function"]["name"] == "computer_use"
 
@@ -158,6 +159,7 @@ def test_the_rewriter_chooses_a_verifier_and_proposals_are_refused_by_reason(dom
         ('{"verifier1": "x", "verifier2": "y"}', "schema"),
         ('{"verifier1": ""}', "schema"),
         ('{"verifier1": 5}', "schema"),
+        ('{"verifier1": "turn \\ud83d on"}', "schema"),
         ('{"verifier99": "x"}', "unknown_verifier"),
         (json.dumps({other: "x" * 301}), "too_long"),
         (same, "unchanged"),
