@@ -170,11 +170,15 @@ def test_the_rewriter_chooses_a_verifier_and_proposals_are_refused_by_reason(dom
 
 
 def test_demonstrations_act_judge_and_choose_as_the_domain_reads_them(domain):
-    for conversation in islice(domain.demonstrations("policy", "train", 0), 20):
+    shown, whole = list(islice(domain.demonstrations("policy", "train", 0), 60)), 0
+    for conversation in shown:
         answers = [m["content"] for m in conversation.messages if m["role"] == "assistant"]
         assert all(read_response(answer) for answer in answers)
-        assert read_response(answers[-1]).kind == "terminate" and conversation.trained[-1]
+        if len(answers) > 1:  # a whole episode, not the first move on some screen
+            whole += 1
+            assert read_response(answers[-1]).kind == "terminate" and conversation.trained[-1]
         assert [m["role"] for m, t in zip(conversation.messages, conversation.trained, strict=True) if t]
+    assert 2 < whole < 30 and len({conversation.key for conversation in shown}) > whole
     judged = list(islice(domain.demonstrations("reward", "train", 0), 200))
     scores = [domain.judging.parse(c.messages[-1]["content"])[0] for c in judged]
     assert 40 < scores.count(1) < 160 and scores.count(1) + scores.count(-1) == 200
