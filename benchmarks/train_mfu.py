@@ -67,9 +67,7 @@ def needed_flops(samples: list[Sample], tokens: int, config: Qwen2Config) -> flo
     kv = width * config.num_key_value_heads // config.num_attention_heads
     layer = 2 * width * (width + kv) + 3 * width * config.intermediate_size
     tree, entries = sum(b.tree_tokens for b in batches), sum(len(b.entries.nodes) for b in batches)
-    pairs = sum(
-        float((t.positions[0] + 1).sum()) for t in trees
-    )  # a token sees as many as its position says, and itself
+    pairs = sum(float((t.positions[0] + 1).sum()) for t in trees)  # a token sees those before it, and itself
     return 6 * config.num_hidden_layers * (layer * tree + 2 * width * pairs) + 6 * width * config.vocab_size * entries
 
 

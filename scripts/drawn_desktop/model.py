@@ -17,11 +17,9 @@ from rlanything.domains.osworld.canvas.solver import GRID
 SPECIAL = ("<|im_start|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
 END, PAD = "<|im_end|>", "<|endoftext|>"
 CLOSED = "}}\n</tool_call>"
-PATCH, MERGE, SIDE = (
-    16,
-    2,
-    12,
-)  # [pixels] of a patch, patches of a token's side, places of the position embedding's side
+PATCH = 16  # [pixels] of a side
+MERGE = 2  # patches of a token's side
+SIDE = 12  # places of the position embedding's side
 INIT_STD = 0.06
 TEMPLATE = (
     "{%- for m in messages %}<|im_start|>{{ m.role }}\n{% if m.content is string %}{{ m.content }}{% else %}"
