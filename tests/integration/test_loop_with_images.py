@@ -17,7 +17,7 @@ from rlanything.config.schema import Config, EngineConfig, LearnerConfig, ModelC
 from rlanything.conversations import encode
 from rlanything.domains.parts import Conversation, StepJudging
 from rlanything.engines import check_model, start_engine
-from rlanything.engines.base import PromptTooLong, SamplingParams
+from rlanything.engines.base import Engine, PromptTooLong, SamplingParams
 from rlanything.engines.chat import Chat
 from rlanything.learner.deepspeed import Learner
 from rlanything.runs.metrics import read_jsonl
@@ -116,6 +116,29 @@ def test_a_run_with_screenshots_trains_resumes_and_keeps_each_image_once(folder,
     for ours, theirs in zip(figures, resumed, strict=True):
         same = {k for k in ours if k.startswith(("policy/", "reward/", "rm_", "success")) and "train_s" not in k}
         assert {k: ours[k] for k in same} == {k: theirs[k] for k in same}
+
+
+@pytest.mark.parametrize("kind", ["own process", "replica"])
+def test_every_engine_reads_the_same_images(folder, shown, tmp_path, kind):
+    model = ModelConfig(path=str(folder))
+    settings = EngineConfig(dtype="float32", max_model_len=512, max_num_seqs=8, kv_cache_gb=0.05)
+    chat = check_model(model, settings)
+    prompts = [chat.prompt([user("Where?", shown[c : c + 2])]) for c in range(COLUMNS - 1)]
+    found = []
+    other = settings.model_copy(update={"own_process": kind == "own process"})
+    for number, (chosen, alone) in enumerate(((settings, False), (other, kind == "replica"))):
+        engine = start_engine(model, chosen, 0, tmp_path / f"log{number}", alone=alone)
+
+        async def answers(engine: Engine = engine) -> list[tuple[list[int], list[float]]]:
+            sampling = SamplingParams(temperature=1.0, max_tokens=6, stop_token_ids=chat.stop_ids, seed=5)
+            asked = (engine.generate(p.ids, sampling, images=p.images) for p in prompts)
+            return [(c.token_ids, c.logprobs) for [c] in await asyncio.gather(*asked)]
+
+        with closing(engine), asyncio.Runner() as runner:
+            found.append(runner.run(answers()))
+    assert [ids for ids, _ in found[0]] == [ids for ids, _ in found[1]]
+    for (_, ours), (_, theirs) in zip(*found, strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-4)
 
 
 def test_trained_weights_reach_the_engine_whole_and_it_sees_what_the_learner_sees(folder, shown, tmp_path):

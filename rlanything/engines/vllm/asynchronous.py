@@ -72,7 +72,9 @@ class AsyncVLLM(VLLMEngine):
         llm = self._live()
         self._begin()
         try:
-            async for output in llm.generate(self._prompt(request), self._params(request), str(request.number)):
+            # Pictures are opened in a thread: they would keep all other requests waiting.
+            prompt = await asyncio.to_thread(self._prompt, request) if request.images else self._prompt(request)
+            async for output in llm.generate(prompt, self._params(request), str(request.number)):
                 last = output  # FINAL_ONLY: there is one output, at the end
             return self._completions(last)
         except (EngineDead, EngineDeadError, EngineGenerateError) as error:
