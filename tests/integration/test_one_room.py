@@ -38,7 +38,7 @@ def test_a_policy_that_seldom_wins_the_one_room_learns_to_win_it(world, tmp_path
     for split in ("train", "eval_in_distribution", "eval_out_of_distribution"):
         write_packed(tmp_path / f"games/{split}.jsonl.xz", [easiest])
     config = small_config(tmp_path / "games", shown_the_room(world.model, tmp_path), tmp_path, "room")
-    config.experiment.total_step, config.experiment.save_every = 40, 40
+    config.experiment.total_step, config.experiment.save_every = 60, 60
     config.dataset.num_task = 0
     config.rollout.num_trial, config.rollout.num_rollout_per_trial, config.rollout.max_interaction_step = 1, 64, 8
     config.reward.num_evaluation, config.algorithm.step_weight, config.adaptation.enabled = 0, 0.0, False
@@ -47,4 +47,4 @@ def test_a_policy_that_seldom_wins_the_one_room_learns_to_win_it(world, tmp_path
     train(config)
     success = [r["success_rate"] for r in read_jsonl(tmp_path / "room/metrics.jsonl") if r["phase"] == "train"]
     print("success by step:", [round(s, 2) for s in success])
-    assert success[0] < 0.5 and sum(success[-3:]) / 3 > 0.9
+    assert success[0] < 0.5 and min(success[-3:]) > 0.9
