@@ -4,12 +4,12 @@ SEED := 0
 .PHONY: help setup setup-test quickstart quickstart-coding quickstart-osworld test lint clean
 
 help:
-	@echo "make quickstart         train policy, reward model and tasks together on this machine's CPU"
-	@echo "make quickstart-coding  the same for programs and their unit tests"
-	@echo "make quickstart-osworld the same for an agent that sees a drawn desktop"
-	@echo "make test               set-up and the quick tests (pytest -m slow: the others)"
-	@echo "make setup              only make .venv"
-	@echo "make lint               formatter, linter and type checker"
+	@echo "make quickstart          train policy, reward model and tasks together on this machine's CPU"
+	@echo "make quickstart-coding   the same for programs and their unit tests"
+	@echo "make quickstart-osworld  the same for an agent that sees a drawn desktop"
+	@echo "make test                set-up and the quick tests (pytest -m slow: the others)"
+	@echo "make setup               only make .venv"
+	@echo "make lint                formatter, linter and type checker"
 
 setup:
 	@scripts/setup.sh

@@ -83,7 +83,7 @@ class WarmStart:
         self.learner = Learner(config.model, training, config.max_update, 1.0, config.seed, log)
 
     def _samples(self, chat: Chat) -> Iterator[Sample]:
-        """What is learned, without an end. Bad data raises at once."""
+        """The samples to learn, without an end. Bad data raises at once."""
         config = self.config
         if not config.data:
             source = self.domain.demonstrations(config.role, config.dataset.train_split, config.seed)

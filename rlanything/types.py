@@ -34,8 +34,18 @@ def system(text: str) -> Message:
 
 def user(text: str, images: Sequence[str] = ()) -> Message:
     """A user message; paths of `images` come before the text."""
-    parts = [{"type": "image", "image": path} for path in images]
-    return {"role": "user", "content": [*parts, {"type": "text", "text": text}] if parts else text}
+    return user_parts(images, text) if images else {"role": "user", "content": text}
+
+
+def user_parts(*parts: str | Sequence[str]) -> Message:
+    """A user message of several parts, in order: a text, or a sequence of paths of images."""
+    content: list[dict[str, Any]] = []
+    for part in parts:
+        if isinstance(part, str):
+            content.append({"type": "text", "text": part})
+        else:
+            content += [{"type": "image", "image": path} for path in part]
+    return {"role": "user", "content": content}
 
 
 def assistant(text: str, tool_calls: Sequence[dict[str, Any]] = ()) -> Message:
@@ -217,7 +227,7 @@ class Turn(Exchange):
     images: tuple[str, ...] = ()
     """Files of images in the observation."""
     point: tuple[float, float] | None = None
-    """Where the action points in the last image before the turn, as shares of its width and height."""
+    """The point of the last image before the turn that the action acts on, as shares of width and height."""
     state: str = ""
     """Digest of the state in which the turn began; turns of a group with equal states can be compared."""
     policy_version: int = 0

@@ -84,7 +84,7 @@ class ParsedAction:
     action: str | None
     error: str = ""
     point: tuple[float, float] | None = None
-    """Where it points in the image that the policy saw last, as shares of its width and height: a report draws it."""
+    """The point of the image before the turn that it acts on, as shares of width and height; a report draws it."""
 
 
 @dataclass(frozen=True, kw_only=True)

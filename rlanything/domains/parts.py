@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from rlanything.domains.answers import last_object, parse_score
-from rlanything.types import Direction, Group, Message, Task, Tool, Trajectory, Turn, system, user
+from rlanything.types import Direction, Group, Message, Task, Tool, Trajectory, Turn, system, user, user_parts
 
 MAX_REMARKS = 3  # commonest remarks of each kind that a critic repeats
 JUDGE_SYSTEM = (
@@ -65,8 +65,9 @@ class StepJudging:
         past = "".join(f"\n> {' '.join(t.text.split())}\n{t.observation}" for t in trajectory.turns[: i + 1])
         asked = f"{trajectory.first_observation}{past}\nIs step {i + 1}, the last one, good or bad?"
         messages = conversation(JUDGE_SYSTEM, asked, self.style)
-        if (before := trajectory.images_before(i)) or trajectory.turns[i].images:
-            messages[-1] = _before_and_after(asked, before, trajectory.turns[i].images)
+        before, after = trajectory.images_before(i), trajectory.turns[i].images
+        if before or after:
+            messages[-1] = user_parts(f"{asked}\nBefore the step: ", before, "\nAfter the step: ", after)
         return messages
 
     def parse(self, text: str) -> tuple[int | None, str]:
@@ -181,13 +182,6 @@ class Demonstrating(ABC):
 def conversation(instructions: str, asked: str, style: str) -> list[Message]:
     """The question after its instructions; if `style` (`dataset.prompt`) is compact, the question alone."""
     return [user(asked)] if style == "compact" else [system(instructions), user(asked)]
-
-
-def _before_and_after(asked: str, before: Sequence[str], after: Sequence[str]) -> Message:
-    """A question about a step, with the images that were seen before and after it."""
-    images = [[{"type": "image", "image": path} for path in paths] for paths in (before, after)]
-    texts = [{"type": "text", "text": text} for text in (f"{asked}\nBefore the step: ", "\nAfter the step: ")]
-    return {"role": "user", "content": [texts[0], *images[0], texts[1], *images[1]]}
 
 
 def variant_of(task: Task, payload: dict[str, Any], direction: Direction, task_id: str) -> Task:

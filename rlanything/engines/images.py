@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from PIL import Image as Pictures
-from PIL import UnidentifiedImageError
 from transformers import AutoConfig, AutoImageProcessor
 
 from rlanything.config.schema import ModelConfig
@@ -25,7 +24,7 @@ MAX_FILES = 65536  # files whose digest and size are remembered
 
 
 class ImageReader:
-    """What a model that reads images makes of an image file.
+    """Turns image files into tokens, for one model that reads images.
 
     `token` is the placeholder's text and `token_id` its id. Raises ChatError if the model has no image processor.
     """
@@ -92,7 +91,8 @@ def image_reader(model: ModelConfig, tokenizer: Any) -> ImageReader | None:
 def _digest_and_size(path: str) -> tuple[str, tuple[int, int]]:
     try:
         with Pictures.open(path) as picture:
-            picture.load()  # finds a file that is cut
-            return hashlib.sha256(Path(path).read_bytes()).hexdigest(), picture.size
-    except (OSError, UnidentifiedImageError) as error:
+            size = picture.size
+            picture.verify()  # finds a PNG file that is cut, without decoding it
+            return hashlib.sha256(Path(path).read_bytes()).hexdigest(), size
+    except (OSError, SyntaxError) as error:  # Pillow calls a broken PNG file a SyntaxError
         raise ChatError(f"{path}: cannot be read as an image ({error})") from error

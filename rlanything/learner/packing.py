@@ -206,9 +206,9 @@ def packing_ratio(batches: Sequence[MicroBatch]) -> float:
 
 
 def _identity(sample: Sample, numbers: dict[str, int]) -> np.ndarray:
-    """What the tokens of a sample are equal by, [T]: the id, for an image's tokens a number of the image's content.
+    """Numbers [T] by which tokens of samples are equal: the ids, and for an image's tokens a number of its content.
 
-    The numbers are above all ids, and `numbers` keeps them by digest. Big-endian bytes sort like the numbers.
+    The latter are above all ids, and `numbers` keeps them by digest. Big-endian bytes sort like the numbers.
     """
     identity = sample.ids.astype(">u4")
     for image in sample.images:

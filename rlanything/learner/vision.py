@@ -1,4 +1,4 @@
-"""What a model that reads images needs besides token ids: pixels, and positions in three dimensions.
+"""A model that reads images needs pixels besides token ids, and positions in three dimensions.
 
 The images are those that the samples name. Each is opened and processed when its micro-batch is computed, because the
 pixels of a step's screenshots would fill the memory. Equal images of one micro-batch are processed once.
@@ -29,7 +29,7 @@ class Vision:
     def __init__(self, lm: Any, model: ModelConfig) -> None:
         self._model, self._token = lm.base_model, lm.config.image_token_id
         self.tower: nn.Module = lm.base_model.visual
-        """What turns pixels into tokens."""
+        """The vision tower, which turns pixels into tokens."""
         self._merge = lm.config.vision_config.spatial_merge_size
         for module in lm.base_model.modules():
             if isinstance(module, nn.Conv3d) and module.kernel_size == module.stride:
@@ -76,7 +76,7 @@ class Vision:
         )
 
     def _blank(self) -> tuple[Tensor, Tensor]:
-        """What `processed` returns for an image of one token."""
+        """An image of one token, in the form that `processed` returns."""
         patch = next(m for m in self.tower.modules() if isinstance(m, nn.Conv3d))
         values = patch.in_channels * math.prod(patch.kernel_size)
         return torch.zeros(self._merge**2, values), torch.tensor([[1, self._merge, self._merge]])
@@ -98,5 +98,5 @@ class Vision:
 
 
 def _patches(convolution: nn.Conv3d, pixels: Tensor) -> Tensor:
-    """What a convolution makes of single patches [N, ...], as a matrix product [N, D], which is much faster."""
+    """A convolution over single patches [N, ...] as a matrix product [N, D], which a CPU computes faster."""
     return nn.functional.linear(pixels.flatten(1), convolution.weight.flatten(1), convolution.bias)

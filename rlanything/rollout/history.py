@@ -1,4 +1,4 @@
-"""What the policy reads before each turn of an episode."""
+"""The prompts that the policy reads before the turns of an episode."""
 
 from __future__ import annotations
 

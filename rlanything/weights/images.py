@@ -1,4 +1,4 @@
-"""Whether a model reads images, and in a way that this project knows."""
+"""Tells whether a model reads images in a way that this project knows."""
 
 from __future__ import annotations
 

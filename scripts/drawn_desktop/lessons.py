@@ -1,6 +1,6 @@
-"""What a tiny model learns before it sees a task: to read the screen, and to find there what a text names.
+"""Lessons that a tiny model has before it sees a task: to read the screen, and to find there what a text names.
 
-Plain imitation does not find these two in minutes. **Eye**: each visual token is to hold, summed, the embeddings of
+Imitation would have to find out both by itself. **Eye**: each visual token is to hold, summed, the embeddings of
 the name, of the coordinates and of the state of the widget that it shows. **Pointing**: while it writes the coordinates
 of a click, one group of attention heads is to look at the tokens that show the widget named before.
 """
@@ -26,7 +26,7 @@ from rlanything.domains.base import Observation
 from rlanything.domains.images import ImageStore
 from rlanything.domains.osworld.canvas import words
 from rlanything.domains.osworld.canvas.desk import HEIGHT, WIDTH, Desk, Kind
-from rlanything.domains.osworld.canvas.drawing import draw, png
+from rlanything.domains.osworld.canvas.drawing import LETTER, draw, png
 from rlanything.domains.osworld.canvas.layout import label_x, on_top
 from rlanything.domains.osworld.canvas.solver import at, click
 from rlanything.domains.osworld.canvas.tasks import make_family
@@ -73,11 +73,11 @@ def shown(desk: Desk) -> Iterable[tuple[str, int, int, tuple[int, int], str | No
         kind, name, x, y = widget.kind, widget.name, widget.x, widget.y
         places = [(x, y)]
         if kind is Kind.FILE:
-            places = [(x - 54 + 3 * len(name), y)]
+            places = [(label_x(widget) + LETTER // 2 * len(name), y)]
         elif kind in (Kind.ICON, Kind.DOCUMENT):
             places = [(x, y + 8), (x, y - 8)]
         elif kind in LABELLED and name != words.NEW_NAME:
-            places.append((label_x(widget) + 3 * len(name), y))
+            places.append((label_x(widget) + LETTER // 2 * len(name), y))
         for column, row in places:
             yield name, column, row, at(widget), _state(desk, kind, name)
 
@@ -116,7 +116,7 @@ class Eye:
         self.right = torch.zeros(len(kinds), 2)
 
     def labels(self, desk: Desk) -> Tensor:
-        """What each visual token is to say: [4, ROWS * COLUMNS], NONE where nothing is to be learned."""
+        """The labels of the visual tokens: [4, ROWS * COLUMNS], NONE where nothing is to be learned."""
         labels = torch.full((4, ROWS * COLUMNS), NONE)
         labels[0] = 0
         for name, x, y, (column, row), state in shown(desk):

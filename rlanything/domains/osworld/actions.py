@@ -19,7 +19,7 @@ MAX_PIXELS = 2000  # of one scroll; more is cut
 MAX_WAIT_S = 10.0  # of one wait; more is cut
 MAX_TEXT = 4096  # characters typed at once
 
-# What each action needs, and what it may have besides.
+# Each action needs the arguments of its first tuple, and may have those of its second.
 NEEDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "key": (("keys",), ()),
     "key_down": (("keys",), ()),
@@ -75,7 +75,7 @@ class Action:
     time: float | None = None
     """Seconds to wait."""
     status: str | None = None
-    """What the agent says of the task when it ends the episode."""
+    """The agent's word on the task, success or failure, with which it ends the episode."""
 
     def point(self, width: int, height: int) -> tuple[int, int] | None:
         """The pixel that the coordinate means on a screen of this size."""
@@ -96,7 +96,7 @@ def call_text(action: Action) -> str:
 
 
 def spoken(text: str) -> str:
-    """What a response says that it does: the text between its thoughts and the tool call, in one line."""
+    """The line with which a response says what it does: the text between its thoughts and the tool call."""
     said = _answer(text).partition(OPEN)[0]
     return " ".join(said.split()).removeprefix("Action:").strip()
 

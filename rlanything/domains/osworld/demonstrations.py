@@ -9,13 +9,13 @@ from dataclasses import replace
 from rlanything.domains.base import Observation
 from rlanything.domains.images import ImageStore
 from rlanything.domains.osworld import prompts
-from rlanything.domains.osworld.actions import Action, call_text
+from rlanything.domains.osworld.actions import LAST, Action, call_text
 from rlanything.domains.osworld.canvas.acting import perform
 from rlanything.domains.osworld.canvas.desk import Desk, Kind
 from rlanything.domains.osworld.canvas.drawing import draw, png
 from rlanything.domains.osworld.canvas.goals import instruction
 from rlanything.domains.osworld.canvas.layout import on_top
-from rlanything.domains.osworld.canvas.solver import LONGEST, Move, click, distance, solve
+from rlanything.domains.osworld.canvas.solver import GRID, LONGEST, Move, click, distance, solve
 from rlanything.domains.osworld.canvas.tasks import Family
 from rlanything.domains.osworld.library import FamilyLibrary
 from rlanything.domains.parts import Conversation, Demonstrating
@@ -23,7 +23,8 @@ from rlanything.types import Direction, Message, Prompt, Trajectory, Turn, assis
 
 NUM_SCREEN = 3  # screens with first moves, for each episode
 POLICY_ERRORS = 0.15  # share of wrong moves in demonstrations of acting
-MIDWAY_MOVES, MIDWAY_ERRORS = (0, 0, 1, 1, 2, 2, 3, 4, 5, 6), (0.15, 0.4)
+MIDWAY_MOVES = (0, 0, 1, 1, 2, 2, 3, 4, 5, 6)  # before a screen with first moves: few, because episodes are short
+MIDWAY_ERRORS = (0.15, 0.4)  # shares of wrong ones among them
 JUDGE_ERRORS = (0.1, 0.7)  # range of that share in episodes to be judged
 
 
@@ -141,7 +142,7 @@ def wrong_move(rng: random.Random, desk: Desk) -> Move:
         return click(rng.choice(shown))
     if shown and drawn < 0.8:
         widget = rng.choice(shown)
-        at = (rng.randrange(0, 1000, 40), rng.randrange(0, 1000, 40))
+        at = (rng.randrange(0, LAST, GRID), rng.randrange(0, LAST, GRID))
         return Move(f"click {widget.name}", Action(kind="left_click", coordinate=at))
     if drawn < 0.9:
         return Move("scroll down", Action(kind="scroll", pixels=-5))

@@ -49,7 +49,7 @@ class OsworldDomain(Domain):
         return str(task.payload["instruction"])
 
     def kind(self, task: Task) -> str:
-        """What is asked for: a kind of goal, "several", or "impossible"."""
+        """The kind of the goal, "several", or "impossible"."""
         verifier = self.library.verifier(task)
         if not verifier.feasible:
             return "impossible"

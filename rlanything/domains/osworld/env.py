@@ -49,10 +49,8 @@ class CanvasEnv(Env):
     def _seen(
         self, *, done: bool = False, invalid: bool = False, label: int | None = None, results: tuple[str, ...] = ()
     ) -> Observation:
-        path, state = (
-            self.images.put(png(draw(self.desk))),
-            repr(vars(self.desk)),
-        )  # equal pictures may hide other states
+        path = self.images.put(png(draw(self.desk)))
+        state = repr(vars(self.desk))  # equal pictures may hide other states
         success = done and self._solved()
         return Observation(
             "", images=(path,), done=done, success=success, invalid=invalid, label=label, results=results, state=state

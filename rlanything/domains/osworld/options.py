@@ -12,10 +12,8 @@ from rlanything.config.section import Section, Share
 class OsworldOptions(Section):
     """OSWorld's own keys."""
 
-    backend: Literal["canvas"] = "canvas"
-    """The desktops. `canvas` draws its own, with tasks from a generator, for learning on a CPU."""
     level: Literal["easy", "middle", "hard"] = "middle"
-    """How far drawn desktops are from the goal at the start, and what stands in the way."""
+    """Difficulty of drawn desktops: the way to the goal from the start, and the notices in between."""
     size: PositiveInt = 2000
     """Drawn desktops of the training split."""
     eval_size: PositiveInt = 256

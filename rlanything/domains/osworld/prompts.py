@@ -8,7 +8,7 @@ from typing import Any
 from rlanything.domains.base import Observation, Step
 from rlanything.domains.osworld.actions import LAST, NEEDS, STATUSES, TOOL, spoken
 from rlanything.domains.parts import conversation
-from rlanything.types import Direction, Message, Tool, Trajectory, assistant, system, user
+from rlanything.types import Direction, Message, Tool, Trajectory, assistant, system, user, user_parts
 
 POLICY_SYSTEM = (
     "You operate a computer. Each message shows the screen as it is now. In each turn think about what is on the "
@@ -74,10 +74,8 @@ def judge(instruction: str, trajectory: Trajectory, i: int, style: str) -> list[
     """The prompt about turn i. The words that turns share come first, the screens before and after it last."""
     past = "".join(f"\nStep {k}: {spoken(turn.text)}" for k, turn in enumerate(trajectory.turns[:i], 1))
     turn = trajectory.turns[i]
-    asked = f"Task: {instruction}{past}\nBefore the step: "
-    parts: list[dict[str, Any]] = [{"type": "text", "text": asked}, *_images(trajectory.images_before(i))]
-    parts += [{"type": "text", "text": f"\nThe step: {turn.text}\nAfter the step: "}, *_images(turn.images)]
-    question: Message = {"role": "user", "content": parts}
+    asked, done = f"Task: {instruction}{past}\nBefore the step: ", f"\nThe step: {turn.text}\nAfter the step: "
+    question = user_parts(asked, trajectory.images_before(i), done, turn.images)
     return [question] if style == "compact" else [system(JUDGE_SYSTEM), question]
 
 
@@ -92,7 +90,3 @@ def rewrite(
         f"Make it {direction}."
     )
     return conversation(REWRITE_SYSTEM, asked, style)
-
-
-def _images(paths: Sequence[str]) -> list[dict[str, Any]]:
-    return [{"type": "image", "image": path} for path in paths]

@@ -51,6 +51,6 @@ class FamilyRewriting(Rewriting):
 
 
 def identity(task: Task) -> str:
-    """What makes two tasks the same: desktop, verifier, and words whatever their case and white space."""
+    """Two tasks are the same if desktop, verifier and words are, whatever the words' case and white space."""
     held = task.payload
     return f"{held['family']} {held['verifier']} {' '.join(held['instruction'].lower().split())}"

@@ -93,9 +93,9 @@ class VLLMEngine(LocalEngine):
         )
         loaded = AutoConfig.from_pretrained(model.path, trust_remote_code=model.trust_remote_code)
         self._bias = dict.fromkeys(unwritten_ids(loaded), BIAS) or None
-        if reads_images(loaded):
-            # vLLM's processor of images needs the tokenizer.
-            specific |= {"limit_mm_per_prompt": {"image": config.max_images, "video": 0}, "skip_tokenizer_init": False}
+        sees = reads_images(loaded)
+        if sees:
+            specific["limit_mm_per_prompt"] = {"image": config.max_images, "video": 0}
             specific["skip_mm_profiling"] = current_platform.is_cpu()  # the KV cache has a fixed size there
         return EngineArgs(
             model=model.path,
@@ -115,7 +115,8 @@ class VLLMEngine(LocalEngine):
             worker_extension_cls=f"{workers.__name__}.{workers.WorkerExtension.__name__}",
             disable_log_stats=True,
             use_tqdm_on_load=False,
-            **{"skip_tokenizer_init": True, **specific},
+            skip_tokenizer_init=not sees,  # vLLM's processor of images needs the tokenizer
+            **specific,
         )
 
     def _prompt(self, request: Request) -> Any:

@@ -1,4 +1,4 @@
-"""What actions do to a drawn desktop. What cannot be done changes nothing."""
+"""Actions change a drawn desktop. An action that cannot be carried out changes nothing."""
 
 from __future__ import annotations
 

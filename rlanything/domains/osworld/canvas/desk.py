@@ -16,7 +16,7 @@ NUM_OFFSET = 24  # places whose position varies
 
 
 class Kind(StrEnum):
-    """What a widget is."""
+    """Kinds of widgets."""
 
     ICON = "icon"
     DOCUMENT = "document"
@@ -41,7 +41,7 @@ class Widget:
 
     kind: Kind
     name: str
-    """What the agent calls it. The buttons of a spinner have the spinner's name and a sign: "Zoom +"."""
+    """The agent calls it by this name. The buttons of a spinner have the spinner's name and a sign: "Zoom +"."""
     x: int
     y: int
     width: int
@@ -60,12 +60,12 @@ class Dialog:
     text: str = ""
     focused: bool = False
     replaces: bool = False
-    """What is typed replaces the text, because a click has selected it."""
+    """True if a click has selected the text: typing then replaces it."""
 
 
 @dataclass
 class Look:
-    """What differs between desktops that are otherwise the same: colours, order, small shifts."""
+    """The look of a desktop, which means nothing for its tasks: colours, order, small shifts."""
 
     offsets: list[tuple[int, int]]
     background: int

@@ -1,4 +1,4 @@
-"""What tasks on a drawn desktop ask for, in words, and whether the state fulfils it."""
+"""Goals of tasks on a drawn desktop: each can be said in words, and tells whether a state fulfils it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Goal:
     kind: str
     name: str = ""
     value: Value = ""
-    """What a control is set to, or the new name of a file."""
+    """The value that a control is to have, or the new name of a file."""
     entries: tuple[tuple[str, str], ...] = ()
     """(field, text) pairs of a form."""
 
@@ -66,7 +66,7 @@ class Goal:
 
 
 def value_of(desk: Desk, control: str) -> Value:
-    """What a control is set to."""
+    """The value that a control has now."""
     for values in (desk.switched, desk.number, desk.choice):
         if control in values:
             value: Value = values[control]

@@ -1,4 +1,4 @@
-"""Where everything is on the screen of a drawn desktop."""
+"""The layout of a drawn desktop: every widget with its place on the screen."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from rlanything.domains.osworld.canvas.desk import PAGE, Desk, Kind, Widget
 from rlanything.domains.osworld.canvas.words import CANCEL, NEW_NAME, OK
 
 NOTCH = 16  # pixels between two numbers of a slider
+FILE_NAME = -54  # from the centre of a file's row to its name
 LABEL_X = 6  # where the name of a control or a field begins, before its shift
 
 
 def on_top(desk: Desk) -> list[Widget]:
-    """What can be clicked now: of a dialog or a list that is folded out, only that."""
+    """The widgets that can be clicked now. A dialog or a list that is folded out hides the others."""
     if desk.busy:
         return []
     if desk.dialog:
@@ -26,7 +27,7 @@ def on_top(desk: Desk) -> list[Widget]:
 
 
 def below(desk: Desk) -> list[Widget]:
-    """What is on the screen below dialogs and folded-out lists."""
+    """The widgets below dialogs and folded-out lists."""
     if desk.program is None:
         return _icons(desk)
     dx, dy = desk.look.offsets[0]
@@ -35,7 +36,9 @@ def below(desk: Desk) -> list[Widget]:
 
 
 def label_x(widget: Widget) -> int:
-    """Where the name beside a control begins: it shifts with the control."""
+    """The pixel column in which the name beside a control begins, or that of a file. It shifts with the widget."""
+    if widget.kind is Kind.FILE:
+        return widget.x + FILE_NAME
     unshifted = {Kind.SWITCH: 150, Kind.CHECK: 150, Kind.SLIDER: 136, Kind.LESS: 112, Kind.LIST: 140, Kind.FIELD: 124}
     return LABEL_X + widget.x - unshifted[widget.kind]
 

@@ -21,7 +21,6 @@ from rlanything.domains.osworld.canvas.words import CANCEL, CLOSE, NEW_NAME, OK,
 GRID = 40  # coordinates of solutions are multiples of it, so that a tiny model needs few numbers
 LONGEST = 30  # steps after which a way counts as none
 PROGRAM = {"set": "Settings", "delete": "Files", "rename": "Files", "open": "Files", "form": "Form", "drag": None}
-DIALOGS = ("delete", "rename")
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ NUM_SINGLE = 3  # goals of a family that stand alone
 
 @dataclass(frozen=True)
 class Level:
-    """How desktops of a level differ."""
+    """The shares and sizes that make desktops of a level easy or hard."""
 
     near: float
     """Share of desktops whose right program is open at the start."""
@@ -32,8 +32,9 @@ class Level:
     busy: float
     """Share that is still loading."""
     icons: tuple[int, int]
+    """Least and most programs, decorations and documents."""
     files: tuple[int, int]
-    """Least and most of each."""
+    """Least and most files."""
     jitter: int = 3
     """Shift of what is on the screen [pixels]."""
 
@@ -72,11 +73,8 @@ def make_family(seed: str, level: str, infeasible: float, unseen: bool = False) 
 
     `unseen` families ask for words of HELD_OUT on a background that no other family has; the others never do.
     """
-    for attempt in count():
-        family = _made(random.Random(f"{level}/{seed}/{attempt}"), LEVELS[level], infeasible, unseen)
-        if family is not None:
-            return family
-    raise AssertionError("count() does not end")
+    tried = (_made(random.Random(f"{level}/{seed}/{i}"), LEVELS[level], infeasible, unseen) for i in count())
+    return next(family for family in tried if family)
 
 
 def _made(rng: random.Random, level: Level, infeasible: float, unseen: bool) -> Family | None:

@@ -1,4 +1,4 @@
-"""What a drawn desktop may hold: programs, controls of Settings, files, fields, and what is typed."""
+"""The words of drawn desktops: programs, controls of Settings, files, fields, and texts to type."""
 
 from __future__ import annotations
 
