@@ -1,14 +1,15 @@
 """A model that reads images needs pixels besides token ids, and positions in three dimensions.
 
 The images are those that the samples name. Each is opened and processed when its micro-batch is computed, because the
-pixels of a step's screenshots would fill the memory. Equal images of one micro-batch are processed once.
+pixels of a step's screenshots would fill the memory. Equal images of one micro-batch go through the tower once.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,8 @@ class Vision:
         for module in lm.base_model.modules():
             if isinstance(module, nn.Conv3d) and module.kernel_size == module.stride:
                 module.forward = partial(_patches, module)  # type: ignore[method-assign]
+        self._order: list[int] = []  # of each image of the micro-batch, its place among those that differ
+        self._model.get_image_features = partial(self._features, self._model.get_image_features)
         self._processor: Any = AutoImageProcessor.from_pretrained(model.path, trust_remote_code=model.trust_remote_code)
 
     def positions(self, sample: Sample) -> np.ndarray:
@@ -48,8 +51,10 @@ class Vision:
     def inputs(self, batch: MicroBatch, ids: Tensor) -> dict[str, Tensor]:
         """The model's further arguments for a micro-batch whose ids [B, T] are on the model's device."""
         kinds = (ids == self._token).int()
-        processed = lru_cache(None)(self.processed)
-        found = [processed(image.path) for image in batch.images] or ([self._blank()] if kinds.any() else [])
+        places = {digest: i for i, digest in enumerate(dict.fromkeys(image.digest for image in batch.images))}
+        paths = {image.digest: image.path for image in batch.images}
+        self._order = [places[image.digest] for image in batch.images] or [0]
+        found = [self.processed(paths[digest]) for digest in places] or ([self._blank()] if kinds.any() else [])
         if not found:
             return {"mm_token_type_ids": kinds}
         pixels, grids = zip(*found, strict=True)
@@ -58,6 +63,14 @@ class Vision:
             "pixel_values": torch.cat(pixels).to(ids.device),
             "image_grid_thw": torch.cat(grids).to(ids.device),
         }
+
+    def _features(self, compute: Callable[..., Any], *given: Any, **options: Any) -> Any:
+        """The model's own features of the images that differ, repeated in the order of the micro-batch's images."""
+        found = compute(*given, **options)
+        found.pooler_output = [found.pooler_output[i] for i in self._order]
+        if deep := getattr(found, "deepstack_features", None):
+            found.deepstack_features = [[layer[i] for i in self._order] for layer in deep]
+        return found
 
     def with_blank(self, batch: MicroBatch) -> MicroBatch:
         """A micro-batch without images, with a further row that holds one blank image and nothing that trains.

@@ -90,6 +90,35 @@ def test_packed_images_give_the_gradients_of_one_pass_a_sample(folder, samples):
     assert model.lm.model.visual.patch_embed.proj.weight.grad.abs().sum() > 0
 
 
+def test_equal_images_go_through_the_tower_once_wherever_they_stand(folder, pictures):
+    """Prompts that show the last screens alone share screenshots, but no beginning."""
+    chat = Chat(ModelConfig(path=str(folder)))
+    model = TreeModel(ModelConfig(path=str(folder)), LearnerConfig(dtype="float32"), torch.device("cpu"))
+    processor, made = AutoImageProcessor.from_pretrained(folder), []
+    shown = [(0, 2), (2, 3), (3, 0)]
+    for i, (first, second) in enumerate(shown):
+        prompt, response = (
+            chat.prompt([user(f"step {i}", [pictures[first], pictures[second]])]),
+            chat.response_ids("go"),
+        )
+        weights = np.asarray([0.0] * len(prompt.ids) + [1.0] * len(response), np.float32)
+        ids = np.asarray([*prompt.ids, *response], np.int64)
+        made.append(Sample(ids, weights, weights, 0 * weights, "episode", prompt.images))
+    [batch] = pack(build_trees(made, 4096, positions=model.positions), 4096)
+    patches = []
+    hook = model.vision.tower.register_forward_pre_hook(lambda _, given: patches.append(len(given[0])))
+    logprobs, _ = model(batch, 1.0)
+    hook.remove()
+    sizes = {i: len(processor(images=[Image.open(pictures[i]).convert("RGB")])["pixel_values"]) for i in (0, 2, 3)}
+    assert patches == [sum(sizes.values())] and len(batch.images) == 6
+    expected = torch.cat([logprobs_alone(model_of(folder), processor, sample) for sample in made])
+    torch.testing.assert_close(sorted(logprobs.tolist()), sorted(expected.tolist()), rtol=1e-4, atol=1e-4)
+
+
+def model_of(folder):
+    return AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32)
+
+
 def test_an_image_that_is_gone_is_named(folder, samples):
     gone = replace(samples[0], images=(replace(samples[0].images[0], path="gone.png"),))
     with closing(Learner(ModelConfig(path=str(folder)), LearnerConfig(dtype="float32", kl_beta=0.0), 20)) as learner:
