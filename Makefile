@@ -1,12 +1,13 @@
 PYTHON := .venv/bin/python
 SEED := 0
 
-.PHONY: help setup setup-test quickstart quickstart-coding quickstart-osworld test lint clean
+.PHONY: help setup setup-test quickstart quickstart-coding quickstart-osworld osworld-desktop test lint clean
 
 help:
 	@echo "make quickstart          train policy, reward model and tasks together on this machine's CPU"
 	@echo "make quickstart-coding   the same for programs and their unit tests"
 	@echo "make quickstart-osworld  the same for an agent that sees a drawn desktop"
+	@echo "make osworld-desktop     install what real desktops need, and play a task of OSWorld on one"
 	@echo "make test                set-up and the quick tests (pytest -m slow: the others)"
 	@echo "make setup               only make .venv"
 	@echo "make lint                formatter, linter and type checker"
@@ -25,6 +26,11 @@ quickstart-coding: setup
 
 quickstart-osworld: setup
 	@$(PYTHON) scripts/quickstart.py --domain osworld --seed $(SEED)
+
+osworld-desktop: setup
+	@$(PYTHON) -m pip --disable-pip-version-check install -q -c constraints/cpu.txt -e ".[desktops]"
+	@scripts/osworld_desktop.sh
+	@$(PYTHON) -m rlanything eval config=configs/quickstart/osworld/desktop_eval.yaml policy=script
 
 test: setup-test
 	@$(PYTHON) -m pytest -n 2 --dist loadfile

@@ -1,6 +1,6 @@
 """Measure a policy on OSWorld: `rlanything eval` for configurations of OSWorld.
 
-`python osworld_eval.py config=configs/quickstart/osworld/loop.yaml [key=value ...]`
+`python osworld_eval.py config=configs/osworld_eval.yaml [key=value ...]`
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Train policy, reward model and tasks together on OSWorld: `rlanything train` for configurations of OSWorld.
 
-`python osworld_rl.py config=configs/quickstart/osworld/loop.yaml [key=value ...]`
+`python osworld_rl.py config=configs/osworld_rl.yaml [key=value ...]`
 """
 
 import sys

@@ -29,7 +29,9 @@ LR = 2e-3
 SOURCES = (  # code that determines the result
     "scripts/make_tiny_vision_model.py",
     "scripts/drawn_desktop/*.py",
-    "rlanything/domains/osworld/**/*.py",
+    "rlanything/domains/osworld/actions.py",
+    "rlanything/domains/osworld/prompts.py",
+    "rlanything/domains/osworld/canvas/*.py",
     "rlanything/learner/*.py",
     "rlanything/engines/*.py",
     "rlanything/conversations.py",

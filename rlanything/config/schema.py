@@ -108,7 +108,7 @@ class DatasetConfig(Section):
     """Keys of the domain's own, which the domain checks."""
     path: PathText = ""
     """Folder of the domain's data: for ALFWorld `<split>.jsonl.xz` or `json_2.1.1/<split>/` (empty: $ALFWORLD_DATA),
-    for coding `<split>.json`."""
+    for coding `<split>.json`, for OSWorld the files that docs/osworld.md lists (empty: generated tasks)."""
     train_split: str = "train"
     """Split that the training tasks come from."""
     num_task: NonNegativeInt = 0

@@ -174,6 +174,11 @@ class Domain(ABC):
         """The folder of its data, which every node of a cluster must see; None if it has none."""
         return Path(self.config.dataset.path) if self.config.dataset.path else None
 
+    @property
+    def capacity(self) -> int | None:
+        """Episodes that this process can play at once; None if the domain sets no limit."""
+        return None
+
     def data_files(self, split: str) -> list[Path]:
         """The files that a split's tasks are read from."""
         return []
@@ -223,6 +228,10 @@ class Domain(ABC):
                 f"{type(self).__name__} has no demonstrations; give conversations of your own (data=FILE.jsonl)"
             )
         return self.demonstrating.conversations(role, split, seed)
+
+    def script(self, task: Task) -> Iterator[str] | None:
+        """The actions of a scripted solution, as `Env.step` takes them; None if the domain knows none for the task."""
+        return None
 
     def typed_action(self, text: str, observation: Observation) -> str:
         """The action that a person means who types `text` in `rlanything play`. Raises ValueError, which says why the

@@ -25,12 +25,12 @@ from rlanything.conversations import encode
 from rlanything.domains.base import Observation
 from rlanything.domains.images import ImageStore
 from rlanything.domains.osworld.canvas import words
+from rlanything.domains.osworld.canvas.demonstrations import midway, response
 from rlanything.domains.osworld.canvas.desk import HEIGHT, WIDTH, Desk, Kind
 from rlanything.domains.osworld.canvas.drawing import LETTER, draw, png
 from rlanything.domains.osworld.canvas.layout import label_x, on_top
 from rlanything.domains.osworld.canvas.solver import at, click
 from rlanything.domains.osworld.canvas.tasks import make_family
-from rlanything.domains.osworld.demonstrations import midway, response
 from rlanything.domains.osworld.prompts import opening
 from rlanything.domains.parts import Conversation
 from rlanything.engines.chat import Chat

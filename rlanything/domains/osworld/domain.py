@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rlanything.config.schema import Config
 from rlanything.domains.base import Domain, Env, Observation, ParsedAction, Step
 from rlanything.domains.osworld import prompts
 from rlanything.domains.osworld.actions import LAST, InvalidAction, read_response, read_typed
-from rlanything.domains.osworld.demonstrations import CanvasDemonstrating
-from rlanything.domains.osworld.env import CanvasEnv
-from rlanything.domains.osworld.library import FamilyLibrary
-from rlanything.domains.osworld.options import OsworldOptions
+from rlanything.domains.osworld.canvas.world import CanvasWorld
+from rlanything.domains.osworld.options import BOOT_S, OsworldOptions
 from rlanything.domains.osworld.rewriting import FamilyRewriting, identity
+from rlanything.domains.osworld.world import World
 from rlanything.domains.parts import StepJudging
+from rlanything.errors import ConfigError, TaskError
 from rlanything.types import Message, Task, Tool, Trajectory
 
 
@@ -25,7 +25,7 @@ class ScreenJudging(StepJudging):
 
 
 class OsworldDomain(Domain):
-    """Drawn desktops: `train`, `eval_in_distribution`, and `eval_out_of_distribution` with words never asked for."""
+    """Tasks on desktops. `dataset.options.backend` says whether they are drawn or real."""
 
     Options = OsworldOptions
     options: OsworldOptions
@@ -33,27 +33,67 @@ class OsworldDomain(Domain):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         style = config.dataset.prompt
-        self.library = FamilyLibrary(self.options)
+        self.world = self._make_world()
         self.judging = ScreenJudging(style)
-        self.rewriting = FamilyRewriting(style, self.library, self.options.max_instruction)
-        max_step = config.rollout.max_interaction_step
-        self.demonstrating = CanvasDemonstrating(style, self.library, self.images, max_step)
+        self.rewriting = FamilyRewriting(style, self.world, self.options.max_instruction)
+        self.demonstrating = self.world.demonstrating
+
+    def _make_world(self) -> World:
+        config = self.config
+        if self.options.backend == "canvas":
+            max_step = config.rollout.max_interaction_step
+            return CanvasWorld(self.options, config.dataset.prompt, self.images, max_step)
+        try:
+            from rlanything.domains.osworld.desktops.world import DesktopWorld
+        except ImportError as error:
+            raise TaskError(
+                f"real desktops need packages that are not installed ({error}); install them: "
+                "pip install 'rlanything[desktops]'"
+            ) from error
+        return DesktopWorld(self.options, config.dataset.path, self.images)
 
     def tasks(self, split: str) -> list[Task]:
-        return self.library.tasks(split)
+        return self.world.tasks(split)
 
     def make_env(self, task: Task) -> Env:
-        return CanvasEnv(self.library.family(task.payload["family"]), self.library.verifier(task), self.images)
+        return self.world.make_env(task)
+
+    def prepare(self, splits: Sequence[str]) -> None:
+        self.world.prepare(splits)
+        if self.options.backend != "canvas":
+            self._check_desktops()
+
+    def close(self) -> None:
+        self.world.close()
+
+    def _check_desktops(self) -> None:
+        options, config = self.options, self.config
+        boot_s = BOOT_S if options.backend == "local" else options.reset_s
+        limit, slowest = config.rollout.env_timeout_s, max(boot_s + options.setup_s, options.evaluate_s)
+        if limit <= slowest:
+            raise ConfigError(
+                f"rollout.env_timeout_s: found {limit:g}, expected more than {slowest:g}, which a desktop's start with "
+                "dataset.options.setup_s, or evaluate_s, may take; otherwise a slow one ends before it can say why"
+            )
+        if options.backend == "endpoint" and (config.cluster.num_env_host or config.experiment.num_node) > 1:
+            raise ConfigError(
+                "dataset.options.backend=endpoint: every process that plays episodes would use all endpoints at once; "
+                "set cluster.num_env_host=1"
+            )
+
+    @property
+    def capacity(self) -> int | None:
+        return self.world.capacity
 
     def describe(self, task: Task) -> str:
         return str(task.payload["instruction"])
 
     def kind(self, task: Task) -> str:
-        """The kind of the goal, "several", or "impossible"."""
-        verifier = self.library.verifier(task)
-        if not verifier.feasible:
-            return "impossible"
-        return "several" if len(verifier.goals) > 1 else verifier.goals[0].kind
+        return self.world.kind(task)
+
+    def script(self, task: Task) -> Iterator[str] | None:
+        actions = self.world.script(task)
+        return None if actions is None else (action.to_json() for action in actions)
 
     def identity(self, task: Task) -> str:
         return identity(task)

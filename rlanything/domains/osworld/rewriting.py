@@ -7,8 +7,7 @@ import json
 from rlanything.domains.answers import last_object
 from rlanything.domains.osworld import prompts
 from rlanything.domains.osworld.actions import spoken
-from rlanything.domains.osworld.canvas.goals import instruction
-from rlanything.domains.osworld.library import FamilyLibrary, payload
+from rlanything.domains.osworld.world import World, payload
 from rlanything.domains.parts import RejectedTask, Rewriting, variant_of
 from rlanything.types import Direction, Message, Task, Turn
 
@@ -16,11 +15,11 @@ from rlanything.types import Direction, Message, Task, Turn
 class FamilyRewriting(Rewriting):
     """The rewriter chooses a verifier and writes its instruction."""
 
-    def __init__(self, style: str, library: FamilyLibrary, max_instruction: int) -> None:
-        self.style, self.library, self.max_instruction = style, library, max_instruction
+    def __init__(self, style: str, world: World, max_instruction: int) -> None:
+        self.style, self.world, self.max_instruction = style, world, max_instruction
 
     def messages(self, task: Task, direction: Direction, accuracy: float, critic: str) -> list[Message]:
-        checks = {name: instruction(v.goals) for name, v in self.library.verifiers(task.payload["family"]).items()}
+        checks = self.world.instructions(task.payload["family"])
         now = task.payload["verifier"], task.payload["instruction"]
         return prompts.rewrite(checks, now, direction, accuracy, critic, self.style)
 
@@ -34,7 +33,7 @@ class FamilyRewriting(Rewriting):
         if len(found) != 1 or len(texts) != 1:
             raise RejectedTask("schema", f"found {json.dumps(found)[:200]}, expected one check with its instruction")
         [name], family, words = found, task.payload["family"], " ".join(texts[0].split())
-        if name not in (known := self.library.verifiers(family)):
+        if name not in (known := self.world.instructions(family)):
             raise RejectedTask("unknown_verifier", f"{name}, expected one of {', '.join(known)}")
         if not words.isprintable():
             raise RejectedTask("schema", "found control characters or halves of characters, expected plain text")

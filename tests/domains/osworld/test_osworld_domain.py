@@ -14,9 +14,9 @@ from builders import turn as make_turn
 
 from rlanything.domains.base import Observation, Step
 from rlanything.domains.osworld.actions import Action, read_response
+from rlanything.domains.osworld.canvas.demonstrations import response
 from rlanything.domains.osworld.canvas.goals import instruction
 from rlanything.domains.osworld.canvas.solver import solve
-from rlanything.domains.osworld.demonstrations import response
 from rlanything.domains.parts import RejectedTask
 from rlanything.domains.registry import make_domain
 from rlanything.errors import TaskError
@@ -40,9 +40,9 @@ def feasible(domain, wanted: bool = True) -> Task:
     family = next(
         name
         for name in (task.payload["family"] for task in domain.tasks("train"))
-        if any(v.feasible is wanted for v in domain.library.verifiers(name).values())
+        if any(v.feasible is wanted for v in domain.world.library.verifiers(name).values())
     )
-    name, verifier = next((n, v) for n, v in domain.library.verifiers(family).items() if v.feasible is wanted)
+    name, verifier = next((n, v) for n, v in domain.world.library.verifiers(family).items() if v.feasible is wanted)
     return Task(id=family, payload={"family": family, "verifier": name, "instruction": instruction(verifier.goals)})
 
 
@@ -69,7 +69,7 @@ def test_the_scripted_solution_solves_every_task_with_progress_in_every_step(dom
         seen, score = played(domain, task)
         assert score == Score(success=True, reward=1.0) and seen[-1].success
         assert [o.label for o in seen[1:]] == [1] * (len(seen) - 1)
-        assert all(o.results == ("hit",) for o in seen[1:-1])
+        assert all(o.results == ("ok",) for o in seen[1:-1])
         assert all(Path(path).is_file() for o in seen for path in o.images)
 
 
@@ -101,7 +101,7 @@ def test_partial_work_is_a_reward_and_no_success(domain):
     name, verifier = next(
         (task.payload["family"], (key, v))
         for task in domain.tasks("train")
-        for key, v in domain.library.verifiers(task.payload["family"]).items()
+        for key, v in domain.world.library.verifiers(task.payload["family"]).items()
         if len(v.goals) == 2 and v.feasible
     )
     key, found = verifier
@@ -145,7 +145,7 @@ def test_the_judge_sees_the_screens_before_and_after_and_shares_what_came_before
 
 def test_the_rewriter_chooses_a_verifier_and_proposals_are_refused_by_reason(domain):
     task = domain.tasks("train")[0]
-    names, now = list(domain.library.verifiers(task.payload["family"])), task.payload["verifier"]
+    names, now = list(domain.world.library.verifiers(task.payload["family"])), task.payload["verifier"]
     other = next(name for name in names if name != now)
     asked = domain.rewriting.messages(task, Direction.HARDER, 1.0, "")[-1]["content"]
     assert all(f"{name}: " in asked for name in names) and "Make it harder." in asked
@@ -209,6 +209,6 @@ def test_a_person_can_play_it(tmp_path, monkeypatch):
 
 
 def test_a_move_is_written_as_it_is_read(domain):
-    family = domain.library.family("train/0")
+    family = domain.world.library.family("train/0")
     move = solve(family.verifiers[0].goals, family.verifiers[0].feasible, family.desk)
     assert read_response(response(move)) == move.action

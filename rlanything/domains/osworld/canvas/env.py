@@ -35,7 +35,7 @@ class CanvasEnv(Env):
             return self._seen(done=True, label=1 if self._solved() else -1)
         hit = perform(self.desk, read)
         before, self.left = self.left, distance(self.goals, self.feasible, self.desk)
-        return self._seen(label=1 if self.left < before else -1, results=("hit" if hit else "missed",))
+        return self._seen(label=1 if self.left < before else -1, results=("ok" if hit else "missed",))
 
     async def score(self, last: Observation) -> Score:
         """The state decides, however the episode ended. Only saying so solves a task that cannot be done."""

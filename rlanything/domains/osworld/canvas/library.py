@@ -9,10 +9,12 @@ from functools import lru_cache
 from rlanything.domains.osworld.canvas.goals import instruction
 from rlanything.domains.osworld.canvas.tasks import Family, Verifier, make_family
 from rlanything.domains.osworld.options import OsworldOptions
+from rlanything.domains.osworld.world import payload
 from rlanything.errors import TaskError
 from rlanything.types import Task
 
 SPLITS = ("train", "eval_in_distribution", "eval_out_of_distribution")
+UNSEEN_FAMILY = "demonstrations_of_unseen_words"  # begins the names of families that only demonstrations use
 MAX_FAMILIES = 4096  # kept in memory
 
 
@@ -32,7 +34,8 @@ class FamilyLibrary:
 
     def _task(self, name: str) -> Task:
         verifiers = self.verifiers(name)
-        chosen = random.Random(f"verifier of {name}").choice(list(verifiers))
+        single = [key for key, verifier in verifiers.items() if len(verifier.goals) == 1]  # the rewriter asks for more
+        chosen = random.Random(f"verifier of {name}").choice(single or list(verifiers))
         return Task(id=name, payload=payload(name, chosen, instruction(verifiers[chosen].goals)))
 
     def verifiers(self, family: str) -> Mapping[str, Verifier]:
@@ -44,10 +47,5 @@ class FamilyLibrary:
         return self.verifiers(task.payload["family"])[task.payload["verifier"]]
 
     def _made(self, name: str) -> Family:
-        unseen = name.startswith("eval_out_of_distribution")
+        unseen = name.startswith(("eval_out_of_distribution", UNSEEN_FAMILY))
         return make_family(name, self.options.level, self.options.infeasible, unseen)
-
-
-def payload(family: str, verifier: str, text: str) -> dict[str, str]:
-    """The payload of a task."""
-    return {"family": family, "verifier": verifier, "instruction": text}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from rlanything.domains.base import Observation
@@ -13,11 +13,11 @@ from rlanything.domains.osworld.actions import LAST, Action, call_text
 from rlanything.domains.osworld.canvas.acting import perform
 from rlanything.domains.osworld.canvas.desk import Desk, Kind
 from rlanything.domains.osworld.canvas.drawing import draw, png
-from rlanything.domains.osworld.canvas.goals import instruction
+from rlanything.domains.osworld.canvas.goals import Goal, instruction
 from rlanything.domains.osworld.canvas.layout import on_top
+from rlanything.domains.osworld.canvas.library import UNSEEN_FAMILY, FamilyLibrary
 from rlanything.domains.osworld.canvas.solver import GRID, LONGEST, Move, click, distance, solve
 from rlanything.domains.osworld.canvas.tasks import Family
-from rlanything.domains.osworld.library import FamilyLibrary
 from rlanything.domains.parts import Conversation, Demonstrating
 from rlanything.types import Direction, Message, Prompt, Trajectory, Turn, assistant, user
 
@@ -25,7 +25,8 @@ NUM_SCREEN = 3  # screens with first moves, for each episode
 POLICY_ERRORS = 0.15  # share of wrong moves in demonstrations of acting
 MIDWAY_MOVES = (0, 0, 1, 1, 2, 2, 3, 4, 5, 6)  # before a screen with first moves: few, because episodes are short
 MIDWAY_ERRORS = (0.15, 0.4)  # shares of wrong ones among them
-JUDGE_ERRORS = (0.1, 0.7)  # range of that share in episodes to be judged
+JUDGE_ERRORS = (0.15, 0.75)  # range of that share in episodes to be judged
+UNSEEN = 0.2  # share of demonstrations on families that ask for words that no task of the training split asks for
 
 
 class CanvasDemonstrating(Demonstrating):
@@ -40,7 +41,8 @@ class CanvasDemonstrating(Demonstrating):
         demonstrate = {"policy": self._act, "reward": self._judge, "rewriter": self._rewrite}[role]
         families = [task.payload["family"] for task in self.library.tasks(split)]
         while True:
-            yield from demonstrate(rng.choice(families), rng)
+            unseen = rng.random() < UNSEEN
+            yield from demonstrate(f"{UNSEEN_FAMILY}/{rng.getrandbits(40)}" if unseen else rng.choice(families), rng)
 
     def _act(self, name: str, rng: random.Random) -> Iterator[Conversation]:
         """Yield first moves on some screens, for each of the family's tasks, then one episode as a whole.
@@ -74,14 +76,22 @@ class CanvasDemonstrating(Demonstrating):
             trained.append(False)
 
     def _judge(self, name: str, rng: random.Random) -> Iterator[Conversation]:
-        """Yield judgements of one episode's steps: does a step shorten the rest of the solution?"""
+        """Yield judgements of one episode's steps: does a step shorten the rest of the solution?
+
+        Wrong moves are of the kinds that small policies make: see `mistake`.
+        """
         family, verifier = self.library.family(name), rng.choice(self.library.family(name).verifiers)
         desk, errors = family.desk.clone(), rng.uniform(*JUDGE_ERRORS)
         goals, feasible = verifier.goals, verifier.feasible
         trajectory = Trajectory(task_id=name, index=0, first_images=self._screen(desk).images)
         left = distance(goals, feasible, desk)
+        others = [v.goals for v in family.verifiers if v is not verifier and v.feasible]
+        last: Move | None = None
         for i in range(self.max_step):
-            move = solve(goals, feasible, desk) if rng.random() >= errors else any_move(rng, desk)
+            move = right = solve(goals, feasible, desk)
+            if rng.random() < errors:
+                move = mistake(rng, desk, right, last, others)
+            last = move
             ended = move.action.kind == "terminate"
             if ended:
                 good = verifier.solved(desk, move.action.status)
@@ -147,6 +157,20 @@ def wrong_move(rng: random.Random, desk: Desk) -> Move:
     if drawn < 0.9:
         return Move("scroll down", Action(kind="scroll", pixels=-5))
     return Move("press esc", Action(kind="key", keys=("escape",)))
+
+
+def mistake(rng: random.Random, desk: Desk, right: Move, last: Move | None, others: Sequence[Sequence[Goal]]) -> Move:
+    """A wrong move of a kind that small policies make: the right one in a wrong place, the last one again, one that
+    pursues another of the family's goals (`others`), an end too early, or any other."""
+    drawn = rng.random()
+    if drawn < 0.2 and right.action.coordinate:
+        x, y = (min(LAST, max(0, at + rng.choice((-4, -3, -2, 2, 3, 4)) * GRID)) for at in right.action.coordinate)
+        return Move(right.line, replace(right.action, coordinate=(x, y)))
+    if drawn < 0.4 and last and last.action.kind != "terminate":
+        return last
+    if drawn < 0.65 and others:
+        return solve(rng.choice(others), True, desk)
+    return any_move(rng, desk)
 
 
 def any_move(rng: random.Random, desk: Desk) -> Move:

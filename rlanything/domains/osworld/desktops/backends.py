@@ -1,0 +1,116 @@
+"""The pool of desktops that the options ask for, and what must be there for it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from rlanything.domains.osworld.desktops.docker import DockerDesktop, remove_orphans
+from rlanything.domains.osworld.desktops.endpoint import EndpointDesktop, read_address
+from rlanything.domains.osworld.desktops.local import LocalDesktop, LocalSettings, sweep
+from rlanything.domains.osworld.desktops.pool import Desktop, DesktopPool
+from rlanything.domains.osworld.desktops.usage import children, usage
+from rlanything.domains.osworld.options import OsworldOptions
+from rlanything.errors import TaskError
+
+PER_CORE = 2
+PROGRAMS = {  # of a local desktop, and Debian's package that holds each
+    "bwrap": "bubblewrap", "Xvfb": "xvfb", "openbox": "openbox", "xdotool": "xdotool", "wmctrl": "wmctrl",
+    "xauth": "xauth", "dbus-daemon": "dbus", "xsetroot": "x11-xserver-utils", "pcmanfm": "pcmanfm",
+    "gnome-terminal": "gnome-terminal", "mousepad": "mousepad", "localc": "libreoffice-calc", "gimp": "gimp",
+    "vlc": "vlc", "chromium": "chromium", "gsettings": "libglib2.0-bin",
+}  # fmt: skip
+PROBE = ("bwrap", "--unshare-user", "--disable-userns", "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/", "true")
+
+
+def check_backend(options: OsworldOptions) -> None:
+    """Raises TaskError if the backend cannot be had: the message says what is missing and what to do."""
+    match options.backend:
+        case "local":
+            _check_local(options)
+        case "endpoint":
+            if not options.endpoints:
+                raise TaskError("dataset.options.endpoints is empty: name the guests, as host:5000:9222:8080")
+            for text in options.endpoints:
+                read_address(text)
+            if not options.reset_command:
+                raise TaskError(
+                    "dataset.options.reset_command is empty: without it an episode begins where the last one ended; "
+                    "give the command that resets a guest, such as [./reset.sh, '{endpoint}']"
+                )
+        case "docker":
+            if not shutil.which("docker"):
+                raise TaskError("dataset.options.backend=docker: there is no docker command; install Docker's client")
+            if not Path(options.docker_disk).is_file():
+                raise TaskError(
+                    f"dataset.options.docker_disk: no file {options.docker_disk!r}; it is the disk image (qcow2) that "
+                    "OSWorld publishes for its docker provider"
+                )
+
+
+def _check_local(options: OsworldOptions) -> None:
+    if missing := [package for program, package in PROGRAMS.items() if not shutil.which(program)]:
+        raise TaskError(
+            f"local desktops need Debian packages that are not installed: {' '.join(missing)}; run "
+            "scripts/osworld_desktop.sh"
+        )
+    if not (Path(options.home) / "site").is_dir():
+        raise TaskError(
+            f"{options.home}: holds no folder site, which local desktops need; run scripts/osworld_desktop.sh, or name "
+            "its folder with dataset.options.home"
+        )
+    probe = subprocess.run(PROBE, capture_output=True, text=True)
+    if probe.returncode:
+        raise TaskError(
+            f"bubblewrap cannot isolate desktops on this machine ({probe.stderr.strip()}); user namespaces must be "
+            "allowed (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, "
+            "kernel.apparmor_restrict_unprivileged_userns=0)"
+        )
+
+
+def make_pool(options: OsworldOptions) -> DesktopPool:
+    """The pool of the options' backend."""
+    size = size_of(options)
+    if options.backend == "local":
+        sweep()
+        return DesktopPool(local(options), size, options.spares, lambda desktops: _excess(desktops, options))
+    if options.backend == "docker":
+        remove_orphans()
+        return DesktopPool(lambda: DockerDesktop(options), size)
+    free = list(range(len(options.endpoints)))
+    return DesktopPool(lambda: EndpointDesktop(options, free), size)
+
+
+def size_of(options: OsworldOptions) -> int:
+    """Desktops at once in this process."""
+    if options.backend == "endpoint":
+        return min(options.desktops or len(options.endpoints), len(options.endpoints))
+    return options.desktops or PER_CORE * len(os.sched_getaffinity(0))
+
+
+def local(options: OsworldOptions) -> Callable[[], LocalDesktop]:
+    """A function that starts a local desktop."""
+    home, (width, height) = Path(options.home).resolve(), options.screen
+    settings = LocalSettings(
+        site=home / "site",
+        home=home / "home" if (home / "home").is_dir() else None,
+        screen=(width, height),
+        limit_mib=options.limit_mib,
+    )
+    return lambda: LocalDesktop(settings)
+
+
+def _excess(desktops: list[Desktop], options: OsworldOptions) -> dict[int, str]:
+    """Local desktops that take more than they may, by their place in the list, and what they take."""
+    by_parent, found = children(), {}
+    for i, desktop in enumerate(desktops):
+        if isinstance(desktop, LocalDesktop) and desktop.alive:
+            used = usage(desktop.process.pid, by_parent)
+            if used.processes > options.processes:
+                found[i] = f"{used.processes} processes, more than {options.processes}"
+            elif used.memory_mib > options.memory_mib:
+                found[i] = f"{used.memory_mib:.0f} MiB of memory, more than {options.memory_mib}"
+    return found

@@ -1,0 +1,100 @@
+"""Guests of OSWorld that somebody else runs: reached over HTTP, reset by the user's command."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from rlanything.domains.osworld.desktops.client import DesktopFault, Guest
+from rlanything.domains.osworld.desktops.forwarding import Address
+from rlanything.domains.osworld.options import OsworldOptions
+from rlanything.errors import TaskError
+
+POLL_S = 1.0
+
+
+def read_address(text: str) -> Address:
+    """`host:server:chromium:vlc`; ports that are left out are OSWorld's. Raises TaskError."""
+    host, *ports = text.split(":")
+    given = [int(port) if port.isdecimal() else 0 for port in ports]
+    if not host or len(given) > 3 or not all(0 < port < 65536 for port in given):
+        raise TaskError(f"dataset.options.endpoints: found {text}, expected host:5000:9222:8080")
+    server, chromium, vlc = given + [5000, 9222, 8080][len(given) :]
+    return Address(host=host, server=server, chromium=chromium, vlc=vlc)
+
+
+class EndpointDesktop:
+    """One of the guests, for one episode. The pool never asks for more than there are."""
+
+    guest: Guest
+
+    def __init__(self, options: OsworldOptions, free: list[int]) -> None:
+        """Takes a number out of `free`, the places of `options.endpoints` that nobody uses; `close` puts it back."""
+        self.options, self.free, self.index = options, free, free.pop(0)
+        self.text = options.endpoints[self.index]
+        self.ended_by, self._taken = "", True
+
+    @property
+    def alive(self) -> bool:
+        return self._taken
+
+    async def boot(self) -> None:
+        """Reset the guest, and wait for its first screenshot. Raises DesktopFault."""
+        await self._reset()
+        until = time.monotonic() + self.options.reset_s
+        while True:
+            guest = self._guest()
+            try:
+                await guest.screenshot()
+                return
+            except DesktopFault as fault:
+                if time.monotonic() > until:
+                    raise DesktopFault(f"{self.text} was not ready in {self.options.reset_s:g} s: {fault}") from fault
+            finally:
+                await guest.close()
+            await asyncio.sleep(POLL_S)
+
+    async def _reset(self) -> None:
+        words = [
+            w.replace("{endpoint}", self.text).replace("{index}", str(self.index)) for w in self.options.reset_command
+        ]
+        process = await asyncio.create_subprocess_exec(
+            *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        )
+        try:
+            async with asyncio.timeout(self.options.reset_s):
+                output, _ = await process.communicate()
+        except BaseException as error:
+            process.kill()
+            await process.wait()
+            if isinstance(error, TimeoutError):
+                raise DesktopFault(f"reset_command did not end in {self.options.reset_s:g} s for {self.text}") from None
+            raise
+        if process.returncode:
+            told = output.decode(errors="replace").strip()[-300:]
+            raise DesktopFault(f"reset_command ended with {process.returncode} for {self.text}: {told}")
+
+    def _guest(self) -> Guest:
+        address = read_address(self.text)
+        return Guest(f"http://{address.host}:{address.server}")
+
+    async def connect(self) -> None:
+        """Connect `guest` for the running event loop."""
+        self.guest = self._guest()
+        await self.guest.connect()
+
+    async def address(self) -> Address:
+        return read_address(self.text)
+
+    async def close(self) -> None:
+        """Give the guest back. The next episode resets it."""
+        try:
+            if hasattr(self, "guest"):
+                await self.guest.close()
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        if self._taken:
+            self._taken = False
+            self.free.append(self.index)

@@ -1,0 +1,250 @@
+"""The oracle: runs OSWorld's own set-up and evaluators (desktop-env 1.0.2) for desktops that it reaches over TCP.
+
+It runs under a Python of its own and imports nothing of the project. It reads a request a line and writes an answer a
+line. Every request has a process of its own, forked after the slow imports: one that hangs is killed, and none leaves
+a state behind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import types
+import uuid
+from pathlib import Path
+from typing import Any
+
+POLL_S = 0.2
+STILL_S = 5.0  # longest wait for a screen that stands still after keys that save a file
+sent: list[str] = []  # faults of the guest's answers to set-up steps: OSWorld's controller only logs them
+
+
+class Unavailable(Exception):
+    """A file or an address that may not be fetched."""
+
+
+def guard_requests(files: Path, network: bool, host: str) -> None:
+    """Serve files of the mirror in place of the network, and note what the guest answers to set-up steps."""
+    import requests
+
+    real = requests.sessions.Session.request
+
+    def request(session: Any, method: str, url: str, **given: Any) -> Any:
+        if url.startswith((f"http://{host}:", "http://localhost:")):
+            answer = real(session, method, url, **given)
+            if "/setup/" in url:
+                note(url.rpartition("/setup/")[2], answer)
+            return answer
+        digest = uuid.uuid5(uuid.NAMESPACE_URL, url)  # OSWorld's cache puts the name on the desktop behind it
+        if found := sorted(files.glob(f"{digest}_*")):
+            return from_file(url, found[0])
+        if not network:
+            path = files / f"{digest}_{os.path.basename(url.partition('?')[0])}"
+            raise Unavailable(f"{url} is needed; fetch it once to {path}, or set dataset.options.network to true")
+        return real(session, method, url, **given)
+
+    requests.sessions.Session.request = request  # type: ignore[method-assign, assignment]
+
+
+def from_file(url: str, path: Path) -> Any:
+    """A file as the answer of a server."""
+    import requests
+
+    answer = requests.Response()
+    answer.status_code, answer.url, answer.raw = 200, url, path.open("rb")
+    answer.headers["Content-Length"] = str(path.stat().st_size)
+    return answer
+
+
+def note(step: str, answer: Any) -> None:
+    """Note a set-up step that failed in the guest."""
+    try:
+        body = answer.json()
+    except ValueError:
+        body = {}
+    code = body.get("returncode", 0) if isinstance(body, dict) else 0
+    if answer.status_code != 200:
+        sent.append(f"{step}: the desktop answered {answer.status_code}: {answer.text.strip()[-300:]}")
+    elif code:
+        sent.append(f"{step}: the command ended with {code}: {str(body.get('error', '')).strip()[-300:]}")
+
+
+def set_up(controller: Any, config: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Take the steps one by one, up to the first that fails."""
+    steps: list[dict[str, Any]] = []
+    for number, step in enumerate(config, 1):
+        sent.clear()
+        try:
+            done = controller.setup([step], False)
+            failed = sent[0] if sent else "" if done is not False else "the set-up gave up"
+        except Exception as error:
+            failed = sent[0] if sent else f"{type(error).__name__}: {error}"
+        steps.append({"number": number, "type": step["type"], "failed": failed})
+        if failed:
+            break
+    return steps
+
+
+def evaluate(env: Any, controller: Any, task: dict[str, Any]) -> float:
+    """The score, as OSWorld's `DesktopEnv.evaluate` computes it, but that a fault is raised.
+
+    With `conj: or` a missing file counts 0 there too; OSWorld then took the state of the metric before.
+    """
+    from desktop_env.evaluators import getters, metrics
+
+    evaluator = task["evaluator"]
+    if evaluator.get("postconfig"):
+        controller.setup(evaluator["postconfig"], False)
+        wait_still(env)
+    many, both = isinstance(evaluator["func"], list), evaluator.get("conj", "and") == "and"
+    functions = evaluator["func"] if many else [evaluator["func"]]
+    results, expected = (evaluator.get(name) or None for name in ("result", "expected"))
+    options = evaluator.get("options") or {}
+    scores = []
+    for i, function in enumerate(functions):
+        result: Any = results[i] if many and results else results
+        wanted = expected[i] if many and expected else expected
+        extra = (options[i] if isinstance(options, list) else options) or {}
+        try:
+            given = [getattr(getters, f"get_{result['type']}")(env, result)]
+            if wanted:
+                given.append(getattr(getters, f"get_{wanted['type']}")(env, wanted))
+            score = float(getattr(metrics, function)(*given, **extra))
+        except FileNotFoundError:
+            score = 0.0
+        if many and score == (0.0 if both else 1.0):  # the rest is not looked at
+            return score
+        scores.append(score)
+    return sum(scores) / len(scores) if both else max(scores)
+
+
+def wait_still(env: Any) -> None:
+    """Wait until two screenshots agree: OSWorld's own pauses are too short for a busy machine."""
+    until, shown = time.monotonic() + STILL_S, env.controller.get_screenshot()
+    while time.monotonic() < until:
+        time.sleep(POLL_S)
+        before, shown = shown, env.controller.get_screenshot()
+        if before == shown:
+            return
+
+
+def answer(request: dict[str, Any], cache: str) -> dict[str, Any]:
+    """Do what a request asks."""
+    from desktop_env.controllers.python import PythonController
+    from desktop_env.controllers.setup import SetupController
+
+    address, task = request["address"], request["task"]
+    guard_requests(Path(request["files"]), request["network"], address["host"])
+    os.chdir(cache)
+    host, ports = address["host"], (address["server"], address["chromium"], address["vlc"])
+    width, height = request["screen"]
+    python = PythonController(host, ports[0])
+    python.retry_interval = 0.3
+    controller = SetupController(
+        vm_ip=host, server_port=ports[0], chromium_port=ports[1], vlc_port=ports[2], cache_dir=cache,
+        client_password="password", screen_width=width, screen_height=height,
+    )  # fmt: skip
+    if request["call"] == "set_up":
+        return {"steps": set_up(controller, task["config"])}
+    env = types.SimpleNamespace(
+        vm_ip=host, server_port=ports[0], chromium_port=ports[1], vlc_port=ports[2], cache_dir=cache,
+        current_use_proxy=False, vm_platform="Linux", controller=python, vm_screen_size=(width, height),
+        setup_controller=controller,
+    )  # fmt: skip
+    return {"score": evaluate(env, controller, task)}
+
+
+def work(request: dict[str, Any], cache: str, out: int) -> None:
+    """A request's own process."""
+    os.setsid()  # browsers' drivers end with it
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):  # evaluators print, and this process's output is for answers
+        os.dup2(nowhere, fd)
+    try:
+        found = answer(request, cache)
+    except BaseException as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        found = {"error": f"{type(error).__name__}: {error} ({Path(last.filename).name}, line {last.lineno})"[:1000]}
+    with os.fdopen(out, "w") as file:
+        file.write(json.dumps({"number": request["number"], **found}))
+
+
+def serve() -> None:
+    """Fork a process for each request; pass on what it says, or that it said nothing in its time."""
+    without_easyocr()
+    import desktop_env.controllers.setup  # noqa: F401 (the slow imports, once)
+    import desktop_env.evaluators.getters
+    import desktop_env.evaluators.metrics  # noqa: F401
+
+    watched, running = selectors.DefaultSelector(), dict[int, Any]()
+    watched.register(0, selectors.EVENT_READ)
+    print("ready", flush=True)
+    pending, owner_is_there = b"", True
+    while owner_is_there:
+        for key, _ in watched.select(POLL_S):
+            block = os.read(key.fd, 1 << 20)
+            if key.fd != 0:
+                running[key.fd][2].append(block)
+                if not block:
+                    finish(watched, running, key.fd)
+                continue
+            if not block:
+                owner_is_there = False
+            *lines, pending = (pending + block).split(b"\n")
+            for line in lines:
+                request = json.loads(line)
+                if request["call"] == "cancel":
+                    for fd in [fd for fd, (*_, number, _) in running.items() if number == request["number"]]:
+                        finish(watched, running, fd)
+                    continue
+                reading, writing = os.pipe()
+                cache = tempfile.mkdtemp(prefix="rlanything-oracle-")
+                child = os.fork()
+                if child == 0:
+                    os.close(reading)
+                    work(request, cache, writing)
+                    os._exit(0)
+                os.close(writing)
+                running[reading] = (child, time.monotonic() + request["limit_s"], [], request["number"], cache)
+                watched.register(reading, selectors.EVENT_READ)
+        for fd in [fd for fd, (_, until, *_) in running.items() if time.monotonic() > until or not owner_is_there]:
+            finish(watched, running, fd)
+
+
+def without_easyocr() -> None:
+    """Let evaluators import easyocr, which needs torch. One of them uses it, and fails."""
+
+    class Reader:
+        def __init__(self, *given: Any, **options: Any) -> None:
+            raise Unavailable("this evaluator needs easyocr, which scripts/osworld_oracle.sh leaves out")
+
+    stub: Any = types.ModuleType("easyocr")
+    stub.Reader = Reader
+    sys.modules.setdefault("easyocr", stub)
+
+
+def finish(watched: selectors.DefaultSelector, running: dict[int, Any], fd: int) -> None:
+    """End a request's process and its children, and answer."""
+    child, until, blocks, number, cache = running.pop(fd)
+    try:
+        os.killpg(child, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    os.waitpid(child, 0)
+    shutil.rmtree(cache, ignore_errors=True)
+    watched.unregister(fd)
+    os.close(fd)
+    late = "it took too long" if time.monotonic() > until else "its process ended without an answer"
+    text = b"".join(blocks).decode()
+    print(text or json.dumps({"number": number, "error": late}), flush=True)
+
+
+if __name__ == "__main__":
+    serve()

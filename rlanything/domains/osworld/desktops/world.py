@@ -1,0 +1,119 @@
+"""Real desktops as a backend of OSWorld: the tasks of a folder, or generated ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from rlanything.domains.base import Env
+from rlanything.domains.images import ImageStore
+from rlanything.domains.osworld.actions import Action
+from rlanything.domains.osworld.desktops.backends import check_backend, make_pool, size_of
+from rlanything.domains.osworld.desktops.env import DesktopEnv
+from rlanything.domains.osworld.desktops.generator import generated
+from rlanything.domains.osworld.desktops.oracle import Oracle
+from rlanything.domains.osworld.desktops.pool import DesktopPool
+from rlanything.domains.osworld.desktops.tasks import INFEASIBLE, Family, Verifier, read_splits
+from rlanything.domains.osworld.options import OsworldOptions
+from rlanything.domains.osworld.world import World, payload
+from rlanything.errors import TaskError
+from rlanything.types import Task
+
+
+class DesktopWorld(World):
+    """The families of `dataset.path`, or generated ones if it is empty."""
+
+    def __init__(self, options: OsworldOptions, path: str, images: ImageStore) -> None:
+        """`path` is `dataset.path`. Raises TaskError if the folder cannot be used."""
+        self.options, self.images, self.oracle = options, images, Oracle(options)
+        self.folder = Path(path) if path else None
+        self.families: dict[str, Family] = {}
+        self._splits: dict[str, list[str]] = {}
+        if self.folder:
+            known, splits = read_splits(self.folder)
+            self.families.update(known)
+            self._splits.update(splits)
+
+    @property
+    def capacity(self) -> int:  # type: ignore[override]
+        return size_of(self.options)
+
+    @cached_property
+    def pool(self) -> DesktopPool:
+        """Desktops start when the first episode does."""
+        return make_pool(self.options)
+
+    @cached_property
+    def refused(self) -> Mapping[str, str]:
+        """Why verifiers (`family/verifier`) cannot be used on this backend, as scripts/osworld_admission.py found."""
+        path = self.folder / f"admission_{self.options.backend}.json" if self.folder else None
+        return json.loads(path.read_bytes()) if path and path.is_file() else {}
+
+    def tasks(self, split: str) -> list[Task]:
+        names = self._names(split)
+        tasks = [self._task(name) for name in names if f"{name}/{self.families[name].current}" not in self.refused]
+        return self._capped(tasks) if split.startswith("train") else tasks
+
+    def instructions(self, family: str) -> Mapping[str, str]:
+        usable = {
+            name: v for name, v in self.families[family].verifiers.items() if f"{family}/{name}" not in self.refused
+        }
+        return {name: verifier.instruction for name, verifier in usable.items()}
+
+    def kind(self, task: Task) -> str:
+        """The application, or "infeasible"."""
+        family = self.families[task.payload["family"]]
+        return family.application if self._verifier(task).feasible else INFEASIBLE
+
+    def make_env(self, task: Task) -> Env:
+        family = self.families[task.payload["family"]]
+        return DesktopEnv(self.pool, self.oracle, family, self._verifier(task), self.images, self.options)
+
+    def script(self, task: Task) -> Iterator[Action] | None:
+        return iter(self._verifier(task).solution) if self._verifier(task).solution else None
+
+    def prepare(self, splits: Sequence[str]) -> None:
+        found = [self.families[task.payload["family"]] for split in splits for task in self.tasks(split)]
+        if any(family.needs_oracle for family in found):
+            self.oracle.check()
+        check_backend(self.options)
+
+    def close(self) -> None:
+        if "pool" in vars(self):
+            self.pool.close()
+        self.oracle.close()
+
+    def _names(self, split: str) -> list[str]:
+        if self.folder is None and split not in self._splits:
+            found = {family.id: family for family in generated(split, self._size(split), self.options.infeasible)}
+            self.families.update(found)
+            self._splits[split] = list(found)
+        if split not in self._splits:
+            raise TaskError(f"{self.folder}: no split {split}, expected one of {', '.join(self._splits)}")
+        return self._splits[split]
+
+    def _size(self, split: str) -> int:
+        return self.options.size if split == "train" else self.options.eval_size
+
+    def _task(self, name: str) -> Task:
+        family = self.families[name]
+        return Task(id=name, payload=payload(name, family.current, family.verifiers[family.current].instruction))
+
+    def _verifier(self, task: Task) -> Verifier:
+        return self.families[task.payload["family"]].verifiers[task.payload["verifier"]]
+
+    def _capped(self, tasks: list[Task]) -> list[Task]:
+        """Leave out the last tasks that cannot be done where they are more than their share: giving up would pay."""
+        feasible = sum(self._verifier(task).feasible for task in tasks)
+        share = self.options.infeasible
+        left = round(share / (1 - share) * feasible) if share < 1 else len(tasks)
+        kept = []
+        for task in tasks:
+            if not self._verifier(task).feasible:
+                if left == 0:
+                    continue
+                left -= 1
+            kept.append(task)
+        return kept

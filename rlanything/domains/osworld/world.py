@@ -1,0 +1,55 @@
+"""What a backend of OSWorld offers the domain: its tasks, and an environment for each."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+
+from rlanything.domains.base import Env
+from rlanything.domains.osworld.actions import Action
+from rlanything.domains.parts import Demonstrating
+from rlanything.types import Task
+
+
+class World(ABC):
+    """Desktops and their tasks. A family is one desktop with several verifiers, each with an instruction.
+
+    A task is one verifier of a family, with an instruction that may have been rewritten.
+    """
+
+    demonstrating: Demonstrating | None = None
+    capacity: int | None = None
+    """Desktops at once; None if there is no limit."""
+
+    @abstractmethod
+    def tasks(self, split: str) -> list[Task]:
+        """One task of each family of a split. Raises TaskError if there is no such split."""
+
+    @abstractmethod
+    def instructions(self, family: str) -> Mapping[str, str]:
+        """The instructions of a family's verifiers, by the verifier's name."""
+
+    @abstractmethod
+    def kind(self, task: Task) -> str:
+        """The task's kind, for tables."""
+
+    @abstractmethod
+    def make_env(self, task: Task) -> Env:
+        """A desktop for one episode."""
+
+    def script(self, task: Task) -> Iterator[Action] | None:
+        """The actions of a scripted solution of the verifier; None if there is none."""
+        return None
+
+    def prepare(self, splits: Sequence[str]) -> None:
+        """Read the splits, and check that desktops can be had. Raises TaskError."""
+        for split in splits:
+            self.tasks(split)
+
+    def close(self) -> None:  # noqa: B027 (drawn desktops hold nothing)
+        """End all desktops."""
+
+
+def payload(family: str, verifier: str, instruction: str) -> dict[str, str]:
+    """The payload of a task."""
+    return {"family": family, "verifier": verifier, "instruction": instruction}

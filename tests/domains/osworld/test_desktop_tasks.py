@@ -1,0 +1,205 @@
+"""Files of tasks for real desktops: every form that is read, and what is wrong with one that is not."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from builders import config_of
+from desktop_world import SHARED, needs_tasks
+
+from rlanything.domains.osworld.actions import NEEDS, Action
+from rlanything.domains.osworld.desktops.execution import requests
+from rlanything.domains.osworld.desktops.generator import generated
+from rlanything.domains.osworld.desktops.tasks import read_family, read_splits
+from rlanything.domains.parts import RejectedTask
+from rlanything.domains.registry import make_domain
+from rlanything.errors import TaskError
+from rlanything.types import Direction
+
+OWN = {
+    "id": "mine",
+    "application": "files",
+    "config": [{"type": "write", "parameters": {"path": "~/a", "text": "x"}}],
+    "verifiers": {
+        "short": {
+            "instruction": "Delete a.",
+            "evaluator": {"checks": [{"kind": "exists", "path": "~/a", "not": True}]},
+            "solution": [{"action": "type", "text": "rm ~/a\n"}, {"action": "terminate", "status": "success"}],
+        },
+        "long": {"instruction": "Never.", "evaluator": {"func": "infeasible"}},
+    },
+}
+TASK = {"id": "t", "domain": "os", "instruction": "Do it.", "config": [], "evaluator": {"func": "exact_match"}}
+PUBLISHED = {
+    "id": "t",
+    "domain": "os",
+    "config": [],
+    "task_template": {"evaluator1": "Do it.", "evaluator2": "Do more."},
+    "evaluator_list": {"evaluator1": {"func": "exact_match"}, "evaluator2": {"func": "exact_match"}},
+    "current_task": {"evaluator2": "Do even more."},
+}
+
+
+def folder_of(tmp_path, **files):
+    """A folder with these files; lists of rows are JSON lines."""
+    for name, value in files.items():
+        lines = isinstance(value, list)
+        path = tmp_path / f"{name}.{'jsonl' if lines else 'json'}"
+        path.write_text("\n".join(json.dumps(row) for row in value) if lines else json.dumps(value))
+    return tmp_path
+
+
+def test_each_form_of_a_family_is_read():
+    own, task, published = (read_family(row, "x") for row in (OWN, TASK, PUBLISHED))
+    assert own.current == "short" and not own.verifiers["long"].feasible and not own.needs_oracle
+    assert [action.kind for action in own.verifiers["short"].solution] == ["type", "terminate"]
+    assert task.verifiers["evaluator1"].instruction == "Do it." and task.needs_oracle
+    assert published.current == "evaluator2" and published.verifiers["evaluator2"].instruction == "Do even more."
+
+
+def wrong(**changed):
+    return {**OWN, **changed}
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ([], "id is missing"),
+        ({}, "id is missing"),
+        ({**TASK, "instruction": ""}, "instruction is missing"),
+        ({**TASK, "evaluator": None}, "evaluator is missing"),
+        ({**TASK, "config": [{"type": "format_disk", "parameters": {}}]}, "step 1: found type 'format_disk'"),
+        ({**TASK, "config": ["launch"]}, "step 1: expected"),
+        (wrong(config=[{"type": "write", "parameters": {}}]), r"step 1 \(write\): the parameter path is missing"),
+        (wrong(current="other"), "current names other"),
+        (wrong(verifiers={"a": {"instruction": "x"}}), "verifier a: evaluator needs"),
+        (wrong(verifiers={"a": {"evaluator": {"checks": []}}}), "verifier a: instruction is missing"),
+        (wrong(verifiers={"a": {"instruction": "x", "evaluator": {"checks": []}}}), "checks is empty"),
+        (wrong(verifiers={"a": {"instruction": "x", "evaluator": {"checks": [{"kind": "smell"}]}}}), "check 1: kind"),
+        (
+            wrong(verifiers={"a": {"instruction": "x", "evaluator": {"checks": [{"kind": "cell", "path": "a"}]}}}),
+            r"check 1 \(cell\): cell is missing",
+        ),
+        (
+            wrong(verifiers={"a": {**OWN["verifiers"]["short"], "solution": [{"action": "fly"}]}}),
+            "solution: action: found 'fly'",
+        ),
+        (wrong(config=5), "config: found 5"),
+        (wrong(config=[{"type": ["launch"], "parameters": {}}]), "found type"),
+        (wrong(config=[{"type": "sleep", "parameters": {"seconds": "soon"}}]), "seconds: found 'soon'"),
+        (
+            wrong(config=[{"type": "wait_window", "parameters": {"title": "x"}}, {"type": "login", "parameters": {}}]),
+            "config mixes login.*with wait_window",
+        ),
+        (wrong(current=["short"]), "current names"),
+        (wrong(verifiers={"a": {"instruction": "x", "evaluator": {"checks": 5}}}), "checks must be a list"),
+        (wrong(verifiers={"a": {"instruction": "x", "evaluator": {"func": 5}}}), "func a text or a list"),
+        (wrong(verifiers={"a": {**OWN["verifiers"]["short"], "solution": ["key"]}}), "expected a list of actions"),
+        (wrong(verifiers={"a": {**OWN["verifiers"]["short"], "solution": 5}}), "expected a list of actions"),
+        ({**PUBLISHED, "current_task": {"evaluator3": "x"}}, "do not name the same verifiers"),
+        ({**PUBLISHED, "task_template": {"evaluator1": "x"}}, "do not name the same verifiers"),
+    ],
+)
+def test_fault_of_a_task_is_named_with_its_place(row, told):
+    with pytest.raises(TaskError, match=f"file, line 7.*{told}"):
+        read_family(row, "file, line 7")
+
+
+def test_families_replace_tasks_in_training_splits_alone(tmp_path):
+    folder = folder_of(tmp_path, tasks=[TASK], families=[PUBLISHED], train={"os": ["t"]}, test_all={"os": ["t"]})
+    families, splits = read_splits(folder)
+    assert len(families[splits["train"][0]].verifiers) == 2 and len(families[splits["test_all"][0]].verifiers) == 1
+
+
+def test_osworlds_own_layout_is_read(tmp_path):
+    (tmp_path / "examples" / "os").mkdir(parents=True)
+    (tmp_path / "examples" / "os" / "t.json").write_text(json.dumps({k: v for k, v in TASK.items() if k != "domain"}))
+    families, splits = read_splits(folder_of(tmp_path, test_all={"os": ["t"]}))
+    assert families["t"].application == "os"
+    assert splits == {"test_all": ["t"], "test_all_in_distribution": ["t"], "test_all_out_of_distribution": []}
+
+
+def test_folder_faults_are_named(tmp_path):
+    with pytest.raises(TaskError, match="no such folder"):
+        read_splits(tmp_path / "none")
+    with pytest.raises(TaskError, match=r"holds neither tasks.jsonl"):
+        read_splits(tmp_path)
+    (tmp_path / "tasks.jsonl").write_text('{"id": \n')
+    with pytest.raises(TaskError, match="tasks.jsonl, line 1: no JSON"):
+        read_splits(tmp_path)
+    folder_of(tmp_path, tasks=[TASK], test_all={"os": ["u"]})
+    with pytest.raises(TaskError, match=r"test_all.json: names the task u"):
+        read_splits(tmp_path)
+
+
+def domain_of(path, **changed):
+    config = config_of("osworld", backend="local", **changed)
+    config.dataset.path = str(path)
+    return make_domain(config)
+
+
+def test_admission_without_refusals_hides_nothing(tmp_path):
+    domain = domain_of(folder_of(tmp_path, families=[OWN], admission_local={}))
+    assert [task.id for task in domain.tasks("train")] == ["family/mine"]
+
+
+def test_variants_of_a_family_choose_a_verifier_and_words(tmp_path):
+    domain = domain_of(folder_of(tmp_path, families=[OWN]))
+    [task] = domain.tasks("train")
+    parse = domain.rewriting.parse
+    variant = parse('{"long": "Never ever."}', task, Direction.HARDER, "v")
+    assert domain.kind(variant) == "infeasible" and domain.describe(variant) == "Never ever."
+    for text, reason in (('{"short": "delete A."}', "unchanged"), ('{"huge": "x"}', "unknown_verifier")):
+        with pytest.raises(RejectedTask) as rejected:
+            parse(text, task, Direction.HARDER, "v")
+        assert rejected.value.reason == reason
+
+
+def test_refused_verifiers_are_neither_tasks_nor_variants(tmp_path):
+    folder = folder_of(tmp_path, families=[OWN], admission_local={"family/mine/long": "solved untouched"})
+    domain = domain_of(folder)
+    [task] = domain.tasks("train")
+    with pytest.raises(RejectedTask) as rejected:
+        domain.rewriting.parse('{"long": "Never ever."}', task, Direction.HARDER, "v")
+    assert rejected.value.reason == "unknown_verifier"
+
+
+def test_tasks_that_cannot_be_done_are_capped_in_training_alone(tmp_path):
+    rows = [{**TASK, "id": f"t{i}", **({} if i < 9 else {"evaluator": {"func": "infeasible"}})} for i in range(20)]
+    ids = {"os": [row["id"] for row in rows]}
+    domain = domain_of(folder_of(tmp_path, tasks=rows, train=ids, test_all=ids), infeasible=0.1)
+    assert sum(domain.kind(t) == "infeasible" for t in domain.tasks("train")) == 1
+    assert sum(domain.kind(t) == "infeasible" for t in domain.tasks("test_all")) == 11
+
+
+def test_generated_families_are_the_same_every_time_and_have_several_verifiers():
+    for split in ("train", "eval_in_distribution", "eval_out_of_distribution"):
+        families = generated(split, 30, 0.2)
+        assert families == generated(split, 30, 0.2)
+        assert all(len(f.verifiers) > 1 and all(v.solution for v in f.verifiers.values()) for f in families)
+    apart = {f.application for f in generated("train", 30, 0)} & {
+        f.application for f in generated("eval_out_of_distribution", 30, 0)
+    }
+    assert not apart
+
+
+def test_every_action_has_a_request():
+    values = {
+        "keys": ("ctrl", "c"), "text": "x", "coordinate": (999, 999), "pixels": -50, "time": 2.0, "status": "success"
+    }  # fmt: skip
+    for kind, (needed, optional) in NEEDS.items():
+        if kind != "terminate":
+            given = {name: values[name] for name in (*needed, *optional)}
+            [request] = requests(Action(kind=kind, **given), (1920, 1080))
+            assert request.code or request.text or request.pause_s
+            if "coordinate" in given:
+                assert "1919, 1079" in request.code
+
+
+@needs_tasks
+def test_all_of_osworlds_tasks_and_all_published_families_are_read():
+    families, splits = read_splits(SHARED)
+    assert len(splits["test_all"]) == 369 and len(splits["test_nogdrive"]) == 361
+    assert len(splits["train_nochrome"]) == 222 and len(splits["test_all_out_of_distribution"]) == 147
+    assert sum(len(families[name].verifiers) for name in splits["train_nochrome"]) >= 290

@@ -1,0 +1,284 @@
+"""OSWorld's own tasks, set-up and evaluators on local desktops; our checks beside its evaluators."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+from desktop_world import (
+    ORACLE,
+    SHARED,
+    desktop_domain,
+    needs_desktops,
+    needs_oracle,
+    needs_tasks,
+    options,
+    with_desktop,
+)
+from osworld_admission import refusals
+from osworld_solutions import SOLUTIONS
+
+from rlanything.domains.osworld.actions import Action
+from rlanything.domains.osworld.desktops.client import DesktopFault
+from rlanything.domains.osworld.desktops.oracle import Oracle
+from rlanything.domains.osworld.desktops.tasks import Verifier, read_family
+from rlanything.domains.osworld.desktops.verify import share
+from rlanything.types import Score, Task
+
+pytestmark = [pytest.mark.integration, needs_desktops, needs_oracle]
+SCREEN = (1920, 1080)
+SUCCESS, FAILURE = (Action(kind="terminate", status=status) for status in ("success", "failure"))
+
+
+def offline() -> list[str]:
+    """Ids of the tasks that need neither files nor the network."""
+    path = SHARED / "offline-tasks.json"
+    return [row["id"] for row in json.loads(path.read_text()) if row["runnable_offline"]] if path.is_file() else []
+
+
+def task_of(domain, start: str) -> Task:
+    """The task whose id begins so."""
+    family = next(family for name, family in domain.world.families.items() if name.startswith(start))
+    [name] = family.verifiers
+    return Task(id=family.id, payload={"family": family.id, "verifier": name, "instruction": "x"})
+
+
+def score_of(domain, task: Task, actions) -> Score:
+    async def run():
+        env = domain.make_env(task)
+        try:
+            seen = await env.reset()
+            for action in actions:
+                seen = await env.step(action.to_json())
+            return await env.score(seen)
+        finally:
+            await env.close()
+
+    return asyncio.run(run())
+
+
+@pytest.fixture(scope="module")
+def domain(tmp_path_factory):
+    with closing(desktop_domain(tmp_path_factory.mktemp("run"), str(SHARED), desktops=1, spares=1)) as made:
+        yield made
+
+
+@needs_tasks
+def test_real_task_counts_when_it_is_done_and_only_then(domain):
+    task = task_of(domain, "e0df059f")
+    assert score_of(domain, task, [*SOLUTIONS["e0df059f"], SUCCESS]).success
+    assert not score_of(domain, task, [SUCCESS]).success
+    assert not score_of(domain, task, [*SOLUTIONS["e0df059f"], FAILURE]).success
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@needs_tasks
+def test_every_offline_task_but_two_is_admitted(domain):
+    """Its set-up succeeds, and the untouched desktop scores 0; for those that cannot be done, giving up scores 1.
+
+    99146c54 scores 1 as soon as Chromium 156 has written its preferences. a462a795 wants a user that a desktop lacks.
+    """
+    refused = asyncio.run(refusals(domain, offline(), lambda *_: None))
+    assert len(offline()) == 42
+    found = {name[:8]: why for name, why in refused.items()}
+    assert found.keys() == {"99146c54", "a462a795"} and found["99146c54"] == "an untouched desktop scores 1"
+    assert "set-up step 1 (execute)" in found["a462a795"] and "user charles does not exist" in found["a462a795"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@needs_tasks
+@pytest.mark.parametrize("start", SOLUTIONS)
+def test_scripted_solution_scores_1_and_without_its_last_step_0(domain, start):
+    task, done = task_of(domain, start), list(SOLUTIONS[start])
+    assert score_of(domain, task, [*done, SUCCESS]).reward == 1.0
+    while done[-1].kind == "wait":
+        done.pop()
+    assert score_of(domain, task, [*done[:-1], SUCCESS]).reward == 0.0
+
+
+STATES = (
+    "true",
+    "echo milk > ~/a.txt",
+    "printf 'milk\\nbread\\n' > ~/a.txt",
+    "mkdir ~/b",
+    "gsettings set org.gnome.desktop.interface clock-format 12h",
+    "chmod 600 ~/.config/user-dirs.dirs",
+)
+CLOCK = ["gsettings", "get", "org.gnome.desktop.interface", "clock-format"]
+PAIRS = (  # (our check, OSWorld's evaluator that means the same)
+    (
+        {"kind": "exists", "path": "~/b"},
+        {"command": "[ -d ~/b ] && echo yes || echo no", "shell": True},
+        "yes\n",
+    ),
+    (
+        {"kind": "file_text", "path": "~/a.txt", "text": "milk"},
+        {"command": "[ \"$(cat ~/a.txt 2>/dev/null)\" = milk ] && echo yes || echo no", "shell": True},
+        "yes\n",
+    ),
+    (
+        {"kind": "file_contains", "path": "~/a.txt", "text": "bread"},
+        {"command": "grep -q bread ~/a.txt && echo yes || echo no", "shell": True},
+        "yes\n",
+    ),
+    (
+        {"kind": "command", "command": CLOCK, "output": "'12h'"},
+        {"command": CLOCK},
+        "'12h'\n",
+    ),
+    (
+        {"kind": "command", "command": "stat -c %a ~/.config/user-dirs.dirs", "output": "600"},
+        {"command": "stat -c %a ~/.config/user-dirs.dirs", "shell": True},
+        "600\n",
+    ),
+)  # fmt: skip
+
+
+def test_our_checks_agree_with_osworlds_evaluators_on_the_same_states():
+    family = read_family({"id": "f", "instruction": "x", "evaluator": {"func": "exact_match"}}, "x")
+
+    def evaluator(command, expected):
+        result = {"type": "vm_command_line", **command}
+        rule = {"type": "rule", "rules": {"expected": expected}}
+        return {"func": "exact_match", "result": result, "expected": rule}
+
+    async def use(desktop):
+        oracle, seen = Oracle(options()), []
+        try:
+            for state in STATES:
+                await desktop.guest.execute(state, shell=True)
+                for check, command, expected in PAIRS:
+                    ours = await share(desktop.guest, [check])
+                    verifier = Verifier(instruction="x", evaluator=evaluator(command, expected))
+                    seen.append((state, ours, await oracle.evaluate(verifier, family, await desktop.address(), SCREEN)))
+        finally:
+            oracle.close()
+        return seen
+
+    seen = with_desktop(use)
+    assert all(ours == theirs for _, ours, theirs in seen)
+    assert {ours for _, ours, _ in seen} == {0.0, 1.0}
+
+
+def test_fault_of_an_evaluator_or_a_set_up_step_is_named_and_no_score():
+    missing = "https://example.invalid/gold.xlsx"
+    cases = {
+        "no_such_metric": {"func": "no_such_metric", "result": {"type": "vm_command_line", "command": ["true"]}},
+        "did not end in|took too long": {
+            "func": "exact_match",
+            "result": {"type": "vm_command_line", "command": "sleep 30", "shell": True},
+            "expected": {"type": "rule", "rules": {"expected": ""}},
+        },
+        f"{missing} is needed; fetch it once to": {
+            "func": "exact_match",
+            "result": {"type": "cloud_file", "path": missing, "dest": "gold.xlsx"},
+            "expected": {"type": "rule", "rules": {"expected": ""}},
+        },
+    }
+    steps = {
+        "ended with 3": {"type": "execute", "parameters": {"command": "exit 3", "shell": True}},
+        "gold.xlsx": {"type": "download", "parameters": {"files": [{"url": missing, "path": "/home/user/g.xlsx"}]}},
+        "answered 404": {"type": "open", "parameters": {"path": "/home/user/nothing.xlsx"}},
+    }
+
+    family = SimpleNamespace(id="f")
+
+    async def use(desktop):
+        oracle = Oracle(options(evaluate_s=3.0))
+        address, told = await desktop.address(), []
+        try:
+            for evaluator in cases.values():
+                with pytest.raises(DesktopFault) as fault:
+                    await oracle.evaluate(Verifier(instruction="x", evaluator=evaluator), family, address, SCREEN)
+                told.append(str(fault.value))
+            for step in steps.values():
+                with pytest.raises(DesktopFault) as fault:
+                    await oracle.set_up(SimpleNamespace(config=[step]), address, SCREEN)
+                told.append(str(fault.value))
+        finally:
+            oracle.close()
+        return told
+
+    told = with_desktop(use)
+    for text, (wanted, found) in zip(told, [*cases.items(), *steps.items()], strict=True):
+        assert any(part in text for part in wanted.split("|")), (wanted, text, found)
+    assert not list(Path("/tmp").glob("rlanything-oracle-*"))
+    assert Path(ORACLE).exists()
+
+
+def test_what_an_agent_leaves_for_an_evaluator_to_execute_reaches_nothing(tmp_path, monkeypatch):
+    """One of OSWorld's metrics evaluates a desktop's output as Python."""
+    monkeypatch.setenv("MY_SECRET", "SECRET_VALUE")
+    secret = tmp_path / "secret.txt"
+    secret.write_text("SECRET_VALUE")
+    commands = f"cat {secret} /etc/shadow; env; id -u; touch /usr/owned {tmp_path}/owned; ls /root"
+    look = f"[__import__('os').popen('{commands}').read()]"
+    told = f"raise ValueError({look})"
+    command = ["python3", "-c", f"print({f'exec({told!r})'!r})"]
+    evaluator = {
+        "func": "check_gnome_favorite_apps",
+        "result": {"type": "vm_command_line", "command": command},
+        "expected": {"type": "rule", "rules": {"expected": []}},
+    }
+
+    async def use(desktop):
+        oracle = Oracle(options())
+        try:
+            with pytest.raises(DesktopFault) as fault:
+                verifier = Verifier(instruction="x", evaluator=evaluator)
+                await oracle.evaluate(verifier, SimpleNamespace(id="f"), await desktop.address(), SCREEN)
+        finally:
+            oracle.close()
+        return str(fault.value)
+
+    said = with_desktop(use)
+    assert "ValueError" in said and "1000" in said
+    assert "SECRET" not in said and "root:" not in said
+    assert not (tmp_path / "owned").exists() and not Path("/usr/owned").exists()
+
+
+def test_oracle_that_is_closed_ends_the_processes_of_its_requests():
+    evaluator = {"func": "exact_match", "result": {"type": "vm_command_line", "command": "sleep 60", "shell": True}}
+
+    async def use(desktop):
+        oracle = Oracle(options())
+        verifier, address = Verifier(instruction="x", evaluator=evaluator), await desktop.address()
+        asked = asyncio.create_task(oracle.evaluate(verifier, SimpleNamespace(id="f"), address, SCREEN))
+        await asyncio.sleep(8)
+        below = psutil.Process(oracle._process.pid).children(recursive=True)
+        oracle.close()
+        with pytest.raises(DesktopFault):
+            await asked
+        return psutil.wait_procs(below, timeout=5)
+
+    gone, alive = with_desktop(use)
+    assert len(gone) >= 2 and not alive
+
+
+@pytest.mark.parametrize(("conj", "scores", "wanted"), [("and", ("no", "boom"), 0.0), ("or", ("yes", "boom"), 1.0)])
+def test_scores_are_combined_as_osworld_does(conj, scores, wanted):
+    def result(word):
+        return {"type": "no_such_getter"} if word == "boom" else {"type": "vm_command_line", "command": ["echo", word]}
+
+    rule = {"type": "rule", "rules": {"expected": "yes\n"}}
+    evaluator = {
+        "func": ["exact_match", "exact_match"], "conj": conj, "result": [result(word) for word in scores],
+        "expected": [rule, rule],
+    }  # fmt: skip
+
+    async def use(desktop):
+        oracle = Oracle(options())
+        try:
+            verifier = Verifier(instruction="x", evaluator=evaluator)
+            return await oracle.evaluate(verifier, SimpleNamespace(id="f"), await desktop.address(), SCREEN)
+        finally:
+            oracle.close()
+
+    assert with_desktop(use) == wanted

@@ -1,0 +1,239 @@
+"""Guests that somebody else runs, and containers: against a small server of OSWorld's kind, with faults to order."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from builders import config_of
+
+from rlanything.domains.osworld.actions import Action
+from rlanything.domains.osworld.desktops import client
+from rlanything.domains.osworld.desktops.backends import check_backend, make_pool
+from rlanything.domains.osworld.desktops.client import DesktopFault, Guest
+from rlanything.domains.osworld.desktops.endpoint import read_address
+from rlanything.domains.osworld.options import OsworldOptions
+from rlanything.domains.registry import make_domain
+from rlanything.errors import TaskError
+
+FAKE = Path(__file__).parent / "fake_guest.py"
+
+
+@pytest.fixture
+def guests():
+    """`guests(fault)` starts a server and returns (process, port)."""
+    started = []
+
+    def start(fault: str = "", port: int = 0):
+        process = subprocess.Popen([sys.executable, str(FAKE), str(port), fault], stdout=subprocess.PIPE, text=True)
+        started.append(process)
+        return process, int(process.stdout.readline().split()[1])
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def used(port: int, use):
+    """What `use` returns for a connected guest."""
+
+    async def run():
+        guest = Guest(f"http://127.0.0.1:{port}")
+        try:
+            await guest.connect()
+            return await use(guest)
+        finally:
+            await guest.close()
+
+    return asyncio.run(run())
+
+
+def test_stock_guest_gets_each_action_as_a_command(guests):
+    process, port = guests()
+
+    async def act(guest):
+        await guest.perform(Action(kind="left_click", coordinate=(500, 500)))
+        await guest.perform(Action(kind="type", text="déjà vu < 中"))
+        await guest.perform(Action(kind="scroll", pixels=-100, coordinate=(0, 999)))
+        return guest.screen
+
+    assert used(port, act) == (640, 480)
+    process.kill()
+    click, typed, scroll = [json.loads(line) for line in process.stdout]
+    assert click[:2] == ["python", "-c"] and click[2].endswith("pyautogui.moveTo(320, 240); pyautogui.click()")
+    assert typed[0] == "python" and typed[3] == "déjà vu < 中"
+    assert scroll[2].endswith("pyautogui.moveTo(0, 479); pyautogui.scroll(-10)")
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("error", "answered 500: no screen"),
+        ("hang", "ReadTimeout"),
+        ("no picture", "no picture"),
+        ("die", "screenshot"),
+    ],
+)
+def test_guest_that_fails_in_an_episode_is_a_fault_of_the_infrastructure(guests, monkeypatch, fault, told):
+    monkeypatch.setattr(client, "ANSWER_S", 1.0)
+    _, port = guests(fault)
+
+    async def look(guest):
+        for _ in range(4):
+            await guest.screenshot(0.2)
+
+    with pytest.raises(DesktopFault, match=told):
+        used(port, look)
+
+
+def endpoint_options(port: int, **changed) -> OsworldOptions:
+    given = {"reset_command": ["true"], **changed}
+    return OsworldOptions(backend="endpoint", endpoints=[f"127.0.0.1:{port}"], reset_s=5.0, **given)
+
+
+def test_endpoint_is_reset_before_each_episode_and_serves_one_at_a_time(guests, tmp_path):
+    _, port = guests()
+    told = tmp_path / "resets"
+    options = endpoint_options(port, reset_command=["sh", "-c", f"echo {{endpoint}} {{index}} >> {told}"])
+
+    async def run():
+        pool = make_pool(options)
+        first = await pool.lease()
+        waiting = asyncio.create_task(pool.lease())
+        await asyncio.sleep(0.2)
+        assert not waiting.done()
+        await pool.release(first)
+        await pool.release(await waiting)
+
+    asyncio.run(run())
+    assert told.read_text() == f"127.0.0.1:{port} 0\n" * 2
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [(["false"], "reset_command ended with 1"), (["sleep", "60"], "did not end in 0.5 s")],
+)
+def test_reset_that_fails_names_the_endpoint(guests, command, told):
+    _, port = guests()
+    options = endpoint_options(port, reset_command=command).model_copy(update={"reset_s": 0.5})
+
+    async def run():
+        pool = make_pool(options)
+        with pytest.raises(DesktopFault, match=f"{told} for 127.0.0.1:{port}"):
+            await pool.lease()
+        with pytest.raises(DesktopFault):  # the guest is free again
+            await pool.lease()
+
+    asyncio.run(run())
+
+
+def test_guest_that_never_answers_is_named():
+    async def run():
+        with pytest.raises(DesktopFault, match="127.0.0.1:1 was not ready in 0.5 s"):
+            await make_pool(endpoint_options(1).model_copy(update={"reset_s": 0.5})).lease()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("text", ["", "host:x", "host:1:2:3:4", ":5000", "host:70000"])
+def test_address_that_cannot_be_read_is_shown(text):
+    with pytest.raises(TaskError, match="expected host:5000:9222:8080"):
+        read_address(text)
+
+
+def test_address_without_ports_takes_osworlds():
+    assert read_address("desk7").server == 5000 and read_address("desk7:6000").chromium == 9222
+
+
+DOCKER = """#!{python}
+import json, os, pathlib, subprocess, sys
+state = pathlib.Path({state!r})
+words = sys.argv[1:]
+with open(state / "calls", "a") as calls:
+    calls.write(json.dumps(words) + chr(10))
+if words[0] == "run":
+    guest = subprocess.Popen([{python!r}, {fake!r}, "0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                             start_new_session=True)
+    port = guest.stdout.readline().split()[1]
+    name, owner = words[words.index("--name") + 1], words[words.index("--label") + 1].partition("=")[2]
+    (state / name).write_text(f"{{guest.pid}} {{port}} {{owner}}")
+elif words[0] == "ps":
+    for path in state.iterdir():
+        if path.name != "calls":
+            print(path.name, path.read_text().split()[2])
+elif words[0] == "port":
+    print("127.0.0.1:" + (state / words[1]).read_text().split()[1])
+elif words[0] == "rm":
+    os.kill(int((state / words[2]).read_text().split()[0]), 9)
+    (state / words[2]).unlink()
+"""
+
+
+def test_docker_runs_a_container_for_each_episode_and_removes_only_its_own(tmp_path, monkeypatch):
+    state, bin_folder, disk = tmp_path / "state", tmp_path / "bin", tmp_path / "Ubuntu.qcow2"
+    state.mkdir()
+    bin_folder.mkdir()
+    disk.write_bytes(b"disk")
+    (state / "stranger").write_text("1 1 elsewhere:1")
+    (state / "other").write_text(f"1 1 {socket.gethostname()}:{os.getpid()}")
+    guest = subprocess.Popen(["sleep", "100"])
+    (state / "orphan").write_text(f"{guest.pid} 1 {socket.gethostname()}:999999999")
+    script = bin_folder / "docker"
+    script.write_text(DOCKER.format(python=sys.executable, state=str(state), fake=str(FAKE)))
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{bin_folder}:{os.environ['PATH']}")
+    options = OsworldOptions(backend="docker", docker_disk=str(disk), desktops=1, reset_s=10.0)
+    check_backend(options)
+
+    async def run():
+        pool = make_pool(options)
+        for _ in range(2):
+            desktop = await pool.lease()
+            assert desktop.guest.screen == (640, 480)
+            await pool.release(desktop)
+        await pool.lease()
+        pool.close()  # a run that is cut off
+
+    asyncio.run(run())
+    calls = [json.loads(line) for line in (state / "calls").read_text().splitlines()]
+    runs = [call for call in calls if call[0] == "run"]
+    assert (
+        len(runs) == 3
+        and f"{disk}:/System.qcow2:ro" in runs[0]
+        and f"rlanything.owner={socket.gethostname()}:{os.getpid()}" in runs[0]
+    )
+    assert all(f"127.0.0.1::{port}" in runs[0] for port in (5000, 9222, 8080))
+    assert guest.wait(5) == -9  # the container of a trainer that is dead
+    assert sorted(path.name for path in state.iterdir()) == ["calls", "other", "stranger"]
+
+
+def test_missing_parts_of_a_backend_are_named_before_a_run(tmp_path, monkeypatch):
+    cases = [
+        (OsworldOptions(backend="endpoint"), "endpoints is empty"),
+        (OsworldOptions(backend="endpoint", endpoints=["a:5000"]), "reset_command is empty"),
+        (OsworldOptions(backend="docker", docker_disk="/nowhere.qcow2"), "docker"),
+        (OsworldOptions(backend="local", home=str(tmp_path)), "osworld_desktop.sh"),
+    ]
+    for options, told in cases:
+        with pytest.raises(TaskError, match=told):
+            check_backend(options)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(TaskError, match="bubblewrap xvfb openbox"):
+        check_backend(OsworldOptions(backend="local"))
+
+
+def test_unknown_backend_and_bad_screen_are_refused():
+    for wrong in (
+        {"backend": "aws"},
+        {"backend": "local", "screen": [1920]},
+        {"backend": "local", "screen": [0, 1080]},
+    ):
+        with pytest.raises(Exception, match="dataset.options"):
+            make_domain(config_of("osworld", **wrong))
