@@ -12,7 +12,8 @@ USAGE = """\
 usage: rlanything COMMAND config=FILE.yaml [key=value ...]
 
   train   train policy, reward model and tasks together
-  eval    measure a policy on benchmark splits
+  eval    measure a policy on benchmark splits; with policy=script, play the
+          scripted solutions instead, which tells whether an environment works
   sft     warm-start one model by supervised fine-tuning
   plan    print the resolved configuration and the plan of a training, or with
           `plan eval` of an evaluation, and start nothing
@@ -22,6 +23,7 @@ usage: rlanything COMMAND config=FILE.yaml [key=value ...]
 its meaning; `rlanything COMMAND --help rollout` prints one section."""
 COMMANDS = ("train", "eval", "sft", "plan", "play")
 HELP = {"-h", "--help"}
+SCRIPTED = "policy=script"
 NEXT_TIME = {  # what the same command does after an interruption
     "train": "goes on from the last checkpoint",
     "eval": "goes on where it stopped",
@@ -63,8 +65,15 @@ def _run(name: str, words: list[str], domain: str) -> None:
 
             train(config)
         case "eval":
-            config = load_config(words, domain, learns=False)
+            given = [word for word in words if word != SCRIPTED]
+            config = load_config(given, domain, learns=False)
             resolve_options(config.dataset)
+            if SCRIPTED in words:
+                from rlanything.evaluation.script import play_scripts
+                from rlanything.runs.progress import Progress
+
+                play_scripts(config, Progress())
+                return
             from rlanything.evaluation.benchmark import benchmark
 
             benchmark(config)

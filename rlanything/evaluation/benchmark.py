@@ -132,7 +132,8 @@ def part_path(run: Path, split: str, start: int) -> Path:
 def table_rows(split: str, figures: dict[str, float]) -> list[dict[str, str]]:
     """Cells by their column: a row for the split, and one for each of its task types.
 
-    pass@k and best of k are there if every task was played several times, tests' rates if tests were written.
+    pass@k and best of k are there if every task was played several times, tests' rates if tests were written, and the
+    score if the environment gives partial scores.
     """
     low, high = figures["success_low"], figures["success_high"]
     row = {
@@ -145,8 +146,14 @@ def table_rows(split: str, figures: dict[str, float]) -> list[dict[str, str]]:
     for name, key in (("tests right", "test_accuracy"), ("telling", "test_detect_rate")):
         if key in figures:
             row[name] = f"{figures[key]:.1%}"
+    if "partial_score" in figures:
+        row["score"] = f"{figures['partial_score']:.1%}"
     row["turns"] = f"{figures['mean_turns']:.1f}"
     row["invalid"] = f"{figures['invalid_action_rate']:.1%}"
     row["tokens"] = f"{figures['response_tokens']:.0f}"
-    kinds = [(k.partition("/")[2], v) for k, v in figures.items() if k.startswith("success_rate/")]
-    return [row, *({"split": f"  {kind}", "success": f"{rate:.1%}"} for kind, rate in kinds)]
+    rows = [row]
+    for kind in [key.partition("/")[2] for key in figures if key.startswith("success_rate/")]:
+        rows.append({"split": f"  {kind}", "success": f"{figures[f'success_rate/{kind}']:.1%}"})
+        if f"partial_score/{kind}" in figures:
+            rows[-1]["score"] = f"{figures[f'partial_score/{kind}']:.1%}"
+    return rows

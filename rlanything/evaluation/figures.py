@@ -47,7 +47,7 @@ def success_interval(groups: Sequence[Group]) -> tuple[float, float]:
 
 
 def summarise(groups: Sequence[Group], kind: Callable[[Task], str]) -> dict[str, float]:
-    """Success rate with its interval, overall and by the `kind` of task, turns, tokens, and a step's diagnostics."""
+    """Success rate with its interval, overall and by the `kind` of task, partial scores, turns, tokens, diagnostics."""
     episodes = [(g, t) for g in groups for t in g.valid]
     low, high = success_interval(groups)
     tokens = sum(len(turn.response_ids) for _, t in episodes for turn in t.turns)
@@ -59,9 +59,16 @@ def summarise(groups: Sequence[Group], kind: Callable[[Task], str]) -> dict[str,
         **_of_many(groups),
     }
     for name in sorted({kind(g.task) for g in groups}):
-        of_kind = [t.success for g, t in episodes if kind(g.task) == name]
-        figures[f"success_rate/{name}"] = sum(of_kind) / len(of_kind) if of_kind else float("nan")
-    return figures
+        of_kind = [t for g, t in episodes if kind(g.task) == name]
+        figures[f"success_rate/{name}"] = float(np.mean([t.success for t in of_kind])) if of_kind else float("nan")
+        figures |= _partial(of_kind, f"/{name}")
+    return figures | _partial([t for _, t in episodes])
+
+
+def _partial(episodes: Sequence[Trajectory], of: str = "") -> dict[str, float]:
+    """Mean partial score, if the environment gives partial scores."""
+    rewards = [t.score.reward for t in episodes if t.score is not None and t.score.reward is not None]
+    return {f"partial_score{of}": float(np.mean(rewards))} if rewards else {}
 
 
 def _of_many(groups: Sequence[Group]) -> dict[str, float]:
