@@ -14,6 +14,7 @@ SMALLEST = {
     "scaling": ("--factors 1 2", r"against tokens +-?[\d.]+"),
     "engines": ("--threads 1 --episodes 2 --turns 2 --engines transformers", r"1 threads +transformers"),
     "packing": ("--episodes 1 --turns 3 --repeats 1", r"ratio [\d.]+x"),
+    "desktop": ("--desktops 1 --seconds 1 --resets 2", r"drawn desktop: [\d,]+ steps/s"),
     "admission": ("", r"without / admission: [\d.]+"),
     "judging": (
         "--steps 1 --repeat 1 dataset.path={games} model.policy.path={model} model.reward.path={model} "
