@@ -61,11 +61,11 @@ const CHARTS = [
     series: [trained("right", "test_accuracy"), trained("telling", "test_detect_rate"), trained("no test", "test_unparsable_rate")],
   },
   {
-    title: "Verdicts on the problems’ tests",
+    title: "Verdicts of checks",
     unit: "percent",
     top: 1,
     series: withPrefix("verdict/", "", true),
-    note: "Of programs in training.",
+    note: "Of the actions in training: tests of a program, or whether a click hit.",
   },
   {
     title: "RM accuracy on evaluations",
