@@ -133,7 +133,7 @@ def table_rows(split: str, figures: dict[str, float]) -> list[dict[str, str]]:
     """Cells by their column: a row for the split, and one for each of its task types.
 
     pass@k and best of k are there if every task was played several times, tests' rates if tests were written, and the
-    score if the environment gives partial scores.
+    score if the environment gives partial scores, turns if episodes have several.
     """
     low, high = figures["success_low"], figures["success_high"]
     row = {
@@ -148,7 +148,8 @@ def table_rows(split: str, figures: dict[str, float]) -> list[dict[str, str]]:
             row[name] = f"{figures[key]:.1%}"
     if "partial_score" in figures:
         row["score"] = f"{figures['partial_score']:.1%}"
-    row["turns"] = f"{figures['mean_turns']:.1f}"
+    if figures["mean_turns"] != 1:  # there are domains of one turn
+        row["turns"] = f"{figures['mean_turns']:.1f}"
     row["invalid"] = f"{figures['invalid_action_rate']:.1%}"
     row["tokens"] = f"{figures['response_tokens']:.0f}"
     rows = [row]
