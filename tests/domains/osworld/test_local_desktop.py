@@ -303,6 +303,7 @@ def test_pool_that_is_closed_while_desktops_boot_leaves_nothing():
         pool.close()
         with pytest.raises(DesktopFault):
             await desktop.guest.screenshot()
+        await pool.release(desktop)
         await asyncio.sleep(0.5)
         assert not folders() and not isolated()
 

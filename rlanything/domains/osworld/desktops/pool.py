@@ -75,7 +75,8 @@ class DesktopPool:
         try:
             await desktop.close()
         finally:
-            self._leased.remove(desktop)
+            if desktop in self._leased:  # `close` forgets them all
+                self._leased.remove(desktop)
             self._free.release()
 
     def close(self) -> None:
