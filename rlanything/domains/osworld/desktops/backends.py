@@ -57,10 +57,10 @@ def _check_local(options: OsworldOptions) -> None:
             f"local desktops need Debian packages that are not installed: {' '.join(missing)}; run "
             "scripts/osworld_desktop.sh"
         )
-    if not (Path(options.home) / "site").is_dir():
+    if absent := [name for name in ("site", "home") if not (Path(options.home) / name).is_dir()]:
         raise TaskError(
-            f"{options.home}: holds no folder site, which local desktops need; run scripts/osworld_desktop.sh, or name "
-            "its folder with dataset.options.home"
+            f"{options.home}: holds no folder {absent[0]}, which local desktops need; run scripts/osworld_desktop.sh, "
+            "or name its folder with dataset.options.home"
         )
     probe = subprocess.run(PROBE, capture_output=True, text=True)
     if probe.returncode:
@@ -96,7 +96,7 @@ def local(options: OsworldOptions) -> Callable[[], LocalDesktop]:
     home, (width, height) = Path(options.home).resolve(), options.screen
     settings = LocalSettings(
         site=home / "site",
-        home=home / "home" if (home / "home").is_dir() else None,
+        home=home / "home",
         screen=(width, height),
         limit_mib=options.limit_mib,
     )

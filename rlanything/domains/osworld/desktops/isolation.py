@@ -39,12 +39,12 @@ ENVIRONMENT = {
 
 
 def command(
-    run: Path, site: Path, home: Path | None, screen: tuple[int, int], limit_mib: int, sockets: Sequence[int]
+    run: Path, site: Path, home: Path, screen: tuple[int, int], limit_mib: int, sockets: Sequence[int]
 ) -> list[str]:
     """The command that starts a desktop.
 
     `run` is the folder of its passwd and machine-id, `site` the folder of Python packages for the guest, `home` the
-    golden home folder (None: empty), `screen` its size [pixels]. `limit_mib` limits each folder that the desktop may
+    golden home folder, `screen` its size [pixels]. `limit_mib` limits each folder that the desktop may
     write to. `sockets` are file descriptors of listening sockets, which it inherits: it never holds a path of the host
     that it could write to or replace.
     """
@@ -60,7 +60,7 @@ def command(
         flags += ["--size", str(limit_mib * MIB), "--tmpfs", path]
     flags += ["--dir", f"/run/user/{USER}"]
     flags += ["--ro-bind", str(GUEST), "/opt/desk", "--ro-bind", str(site), "/opt/site"]
-    flags += ["--ro-bind", str(home), "/opt/home"] if home else ["--dir", "/opt/home"]
+    flags += ["--ro-bind", str(home), "/opt/home"]
     flags += ["--remount-ro", "/", "--remount-ro", "/dev", "--chdir", "/", "--clearenv"]
     for name, value in ENVIRONMENT.items():
         flags += ["--setenv", name, value]

@@ -32,7 +32,7 @@ class LocalSettings:
 
     site: Path
     """Folder of Python packages for the guest's server."""
-    home: Path | None
+    home: Path
     """Golden home folder, which each desktop begins with a copy of."""
     screen: tuple[int, int] = (1920, 1080)
     limit_mib: int = 512
