@@ -156,7 +156,7 @@ def proportional(desktop: LocalDesktop) -> float:
 
 
 def left() -> dict[str, int]:
-    """What this machine holds that a desktop could leave behind."""
+    """Counts of everything that a desktop could leave behind on this machine."""
     return {
         "processes": len(psutil.Process().children(recursive=True)),
         "folders": len(list(Path(tempfile.gettempdir()).glob(f"{FOLDERS}*"))),

@@ -1,6 +1,6 @@
 """One step of OSWorld's recipe with the widths of Qwen3-VL-8B and two layers, on 1080p desktops.
 
-    python benchmarks/recipe_shapes.py [--tasks 1] [--rollouts 2] [--steps 4] [--folder FOLDER]
+    python benchmarks/recipe_shapes.py [--tasks 1] [--rollouts 2] [--steps 1] [--folder FOLDER]
 
 The model has Qwen3-VL-8B's widths, heads, vocabulary and processor settings, two layers and random weights (1.6 billion
 parameters, bfloat16), and ends a response after a few tokens. Its tokenizer is the drawn desktops'. There is no judge,
@@ -47,7 +47,7 @@ def main() -> None:
     """Make the model, run one step, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=None, help="where the model is kept; by default it is not")
-    for name, default in (("tasks", 1), ("rollouts", 2), ("steps", 4)):
+    for name, default in (("tasks", 1), ("rollouts", 2), ("steps", 1)):
         parser.add_argument(f"--{name}", type=int, default=default)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

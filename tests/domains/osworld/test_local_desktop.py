@@ -118,7 +118,7 @@ def test_text_of_any_kind_arrives_exactly_in_an_editor():
 
 
 HOSTILE = (
-    "cat /etc/shadow", "cat /etc/gshadow", "ls /root", "ls /home/*/.ssh", "cat /root/.bash_history",
+    "cat /etc/shadow", "cat /etc/gshadow", "ls ~root", "ls /home/*/.ssh", "cat ~root/.bash_history",
     f"ls {Path(__file__).parents[3]}", "cat /proc/1/environ | tr '\\0' '\\n' | grep SECRET", "mount",
     "ls /tmp/rlanything*",
     "touch /etc/passwd", "touch /usr/bin/owned", "touch /x", "touch /opt/desk/server.py", "touch /opt/site/x",

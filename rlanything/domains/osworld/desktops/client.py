@@ -79,9 +79,9 @@ class Guest:
             typing_s = TYPING_S + BINDING_S * len(request.text)
             if self.offers.get("input") and (request.code or request.text):
                 path, body = ("/input", {"code": request.code}) if request.code else ("/type", {"text": request.text})
-                answer = await self._post(path, body, typing_s)
-                done = Done(returncode=answer["returncode"], output="", error=answer["error"])
-            elif request.code:
+                await self._send(path, body, typing_s)
+                continue
+            if request.code:
                 done = await self.execute(["python", "-c", PREFIX + request.code])
             elif request.text:
                 done = await self.execute(["python", "-c", TYPEWRITER.read_text(), request.text], timeout_s=typing_s)
@@ -132,25 +132,25 @@ class Guest:
         return content if answer.status_code == 200 else None
 
     async def _get(self, path: str, timeout_s: float | None = None) -> bytes:
-        return (await self._answered("GET", path, timeout=timeout_s or ANSWER_S)).content
+        return (await self._answered("GET", path, timeout_s=timeout_s)).content
 
     async def _send(self, path: str, body: dict[str, Any], timeout_s: float | None = None) -> None:
-        await self._answered("POST", path, json=body, timeout=timeout_s or ANSWER_S)
+        await self._answered("POST", path, json=body, timeout_s=timeout_s)
 
     async def _post(self, path: str, body: dict[str, Any], timeout_s: float | None = None) -> dict[str, Any]:
-        answer = await self._answered("POST", path, json=body, timeout=timeout_s or ANSWER_S)
+        answer = await self._answered("POST", path, json=body, timeout_s=timeout_s)
         try:
             found = answer.json()
         except ValueError as error:
             raise DesktopFault(f"{self.name}{path} answered no JSON: {answer.text[:200]}") from error
         return found if isinstance(found, dict) else {}
 
-    async def _answered(self, method: str, path: str, *, allowed: tuple[int, ...] = (), **sent: Any) -> httpx.Response:
+    async def _answered(self, method: str, path: str, *, timeout_s: float | None = None, **sent: Any) -> httpx.Response:
         try:
-            answer = await self.client.request(method, self.url + path, **sent)
+            answer = await self.client.request(method, self.url + path, timeout=timeout_s or ANSWER_S, **sent)
         except httpx.HTTPError as error:
             raise DesktopFault(f"{self.name}{path}: {error!r}") from error
-        if answer.status_code != 200 and answer.status_code not in allowed:
+        if answer.status_code != 200:
             raise DesktopFault(f"{self.name}{path} answered {answer.status_code}: {answer.text.strip()[-300:]}")
         return answer
 

@@ -1,4 +1,4 @@
-"""What a guest is asked to do for an action. Pure."""
+"""Turns an action into requests to a guest. Pure."""
 
 from __future__ import annotations
 

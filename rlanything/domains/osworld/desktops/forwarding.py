@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 BLOCK = 65536
+SOCKETS = ("server", "9222", "8080")  # names of a desktop's sockets, in the order in which it inherits them
 
 
 @dataclass(frozen=True, kw_only=True)
 class Address:
-    """Where evaluators reach a desktop."""
+    """The ports by which evaluators reach a desktop."""
 
     host: str
     server: int
@@ -33,7 +34,7 @@ class Forwarding:
     async def open(self) -> Address:
         """Open the ports; a second call returns the same."""
         if self._address is None:
-            server, chromium, vlc = [await self._listen(name) for name in ("server", "9222", "8080")]
+            server, chromium, vlc = [await self._listen(name) for name in SOCKETS]
             self._address = Address(host="127.0.0.1", server=server, chromium=chromium, vlc=vlc)
         return self._address
 

@@ -25,8 +25,6 @@ READABLE = (  # what programs need of the system's configuration and state; noth
     "/etc/bash.bashrc /etc/sysstat /etc/X11 /etc/dbus-1 /etc/gtk-3.0 /etc/papersize /etc/os-release "
     "/var/cache/fontconfig /var/lib/dpkg/status /var/lib/dpkg/info"
 ).split()
-
-
 ENVIRONMENT = {
     "HOME": "/home/user", "USER": "user", "LOGNAME": "user", "SHELL": "/bin/bash", "LANG": "C.UTF-8", "DISPLAY": ":0",
     "PATH": "/opt/desk/bin:/usr/local/bin:/usr/bin:/bin:/usr/games", "PYTHONPATH": "/opt/site", "PYTHONNOUSERSITE": "1",
@@ -48,10 +46,7 @@ def command(
     write to. `sockets` are file descriptors of listening sockets, which it inherits: it never holds a path of the host
     that it could write to or replace.
     """
-    flags = ["bwrap", "--unshare-user", "--disable-userns", "--uid", str(USER), "--gid", str(USER)]
-    flags += ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net", "--unshare-cgroup-try"]
-    flags += ["--hostname", HOST_NAME, "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--as-pid-1"]
-    flags += system()
+    flags = [*_apart(), "--unshare-net", "--hostname", HOST_NAME, "--as-pid-1"]
     for path in READABLE:
         flags += ["--ro-bind-try", path, path]
     flags += ["--ro-bind", str(run / "passwd"), "/etc/passwd", "--ro-bind", str(run / "machine-id"), "/etc/machine-id"]
@@ -71,9 +66,7 @@ def command(
 def oracle_command(python: Path, server: Path, files: Path) -> list[str]:
     """The command that starts the oracle: a Python with its packages, and the mirror of files as FILES."""
     venv, base = python.absolute().parents[1], python.resolve().parents[1]
-    flags = ["bwrap", "--unshare-user", "--disable-userns", "--uid", str(USER), "--gid", str(USER)]
-    flags += ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
-    flags += ["--die-with-parent", "--new-session", "--cap-drop", "ALL", *system()]
+    flags = _apart()
     for path in ("/etc/ssl/certs", "/etc/resolv.conf", "/etc/hosts", "/etc/ld.so.cache", "/etc/mime.types"):
         flags += ["--ro-bind-try", path, path]
     flags += ["--dev", "/dev", "--proc", "/proc", "--size", str(ORACLE_MIB * MIB), "--tmpfs", "/tmp"]
@@ -85,9 +78,11 @@ def oracle_command(python: Path, server: Path, files: Path) -> list[str]:
     return [*flags, str(python.absolute()), "/opt/oracle.py"]
 
 
-def system() -> list[str]:
-    """The flags that show /usr, read-only, in the places where programs look for it."""
-    flags = ["--ro-bind", "/usr", "/usr"]
+def _apart() -> list[str]:
+    """Namespaces of its own but for the network, one user without capabilities, and /usr where programs look for it."""
+    flags = ["bwrap", "--unshare-user", "--disable-userns", "--uid", str(USER), "--gid", str(USER)]
+    flags += ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+    flags += ["--die-with-parent", "--new-session", "--cap-drop", "ALL", "--ro-bind", "/usr", "/usr"]
     for name in ("bin", "sbin", "lib", "lib64"):
         flags += ["--symlink", f"usr/{name}", f"/{name}"]
     return flags

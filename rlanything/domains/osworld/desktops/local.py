@@ -17,12 +17,11 @@ import httpx
 
 from rlanything.domains.osworld.desktops import isolation
 from rlanything.domains.osworld.desktops.client import DesktopFault, Guest, connection
-from rlanything.domains.osworld.desktops.forwarding import Address, Forwarding
+from rlanything.domains.osworld.desktops.forwarding import SOCKETS, Address, Forwarding
 from rlanything.domains.osworld.options import BOOT_S
 
 PREFIX = "rlanything-desktop-"  # of its folder, followed by the owner's process number
 POLL_S = 0.05
-SOCKETS = ("server", "9222", "8080")  # in the order in which the guest gets them
 LOG_BYTES = 2000  # of a failed desktop's log that the message shows
 
 
@@ -111,7 +110,7 @@ class LocalDesktop:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _told(self) -> str:
-        """What it said while it booted. The pipe holds 64 KiB, and nobody else reads it."""
+        """The words of the desktop while it booted. The pipe holds 64 KiB, and nobody else reads it."""
         if not self.process.stdout or self.process.stdout.closed:
             return "it was closed"
         os.set_blocking(self.process.stdout.fileno(), False)

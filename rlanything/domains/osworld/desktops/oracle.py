@@ -15,6 +15,7 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -96,7 +97,8 @@ class Oracle:
         except OSError as error:
             raise DesktopFault(f"OSWorld's {what}: the oracle's process ended ({error})") from error
         except asyncio.CancelledError:
-            self._send(process, {"call": "cancel", "number": number})  # its ports may soon lead to another desktop
+            with suppress(OSError, ValueError):  # it has ended
+                self._send(process, {"call": "cancel", "number": number})  # its ports may soon lead to another desktop
             raise
         finally:
             self._waiting.pop(number, None)

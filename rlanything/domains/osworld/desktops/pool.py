@@ -15,7 +15,7 @@ WATCH_S = 0.5  # between two looks at what desktops use
 
 
 class Desktop(Protocol):
-    """What a backend offers: one desktop, which serves one episode."""
+    """One desktop of any backend, which serves one episode."""
 
     guest: Guest
     ended_by: str

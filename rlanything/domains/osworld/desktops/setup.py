@@ -49,7 +49,7 @@ async def _take(guest: Guest, kind: str, given: Mapping[str, Any]) -> None:
 
 
 def _content(given: Mapping[str, Any]) -> bytes:
-    """What a `write` step writes: a `text`, the bytes of `base64`, or a workbook of `rows`."""
+    """The content that a `write` step writes: a `text`, the bytes of `base64`, or a workbook of `rows`."""
     if "rows" in given:
         book, content = Workbook(), io.BytesIO()
         for row in given["rows"]:

@@ -66,7 +66,7 @@ class Family:
 
     id: str
     application: str
-    """What it is about; tables are broken down by it."""
+    """The program that it is about; tables are broken down by it."""
     config: tuple[Mapping[str, Any], ...]
     """Set-up steps: `{"type": ..., "parameters": {...}}`."""
     verifiers: Mapping[str, Verifier]

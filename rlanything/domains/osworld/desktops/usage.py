@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """What a desktop holds."""
+    """Processes and memory of a desktop."""
 
     processes: int
     memory_mib: float

@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 import pyatspi
+from gi.repository import GLib
 from lxml import etree
 
 MAX_DEPTH = 50
@@ -35,7 +36,7 @@ def text_of(found: Any) -> str:
     try:
         held = found.queryText()
         return plain(held.getText(0, held.characterCount))
-    except NotImplementedError:
+    except NotImplementedError:  # pyatspi says so of an object without text
         return ""
 
 
@@ -67,7 +68,7 @@ def tree() -> str:
     for application in applications():
         try:
             root.append(node(application, 1, left))
-        except Exception:  # the bus raises errors of its own
+        except GLib.Error:
             continue
     return etree.tostring(root, encoding="unicode")
 

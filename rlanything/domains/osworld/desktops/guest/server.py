@@ -21,7 +21,6 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +31,12 @@ UNDUMPABLE = 4, 0  # PR_SET_DUMPABLE
 def become_second() -> None:
     """Return in a child. This process, the first of the desktop, collects what ends, and ends with the child.
 
-    The agent is the same user. It shall not reach the memory and the sockets of either through /proc or ptrace, so both
-    are made undumpable, prctl(2).
+    The agent is the same user. It shall not reach the memory and the sockets of either through /proc or ptrace, so this
+    one is made undumpable, prctl(2), which the child inherits.
     """
     ctypes.CDLL(None).prctl(*UNDUMPABLE, 0, 0, 0)
     child = os.fork()
     if child == 0:
-        ctypes.CDLL(None).prctl(*UNDUMPABLE, 0, 0, 0)
         return
     for number in sys.argv[1:]:
         os.close(int(number))
@@ -145,19 +143,16 @@ def with_pointer(image: Image.Image) -> Image.Image:
 @app.post("/input")
 def send_input() -> Response:
     """Run code of the trainer on pyautogui, in this process."""
-    try:
-        with one_at_a_time:
-            exec(request.get_json(force=True)["code"], {"pyautogui": pyautogui, "time": time})
-    except Exception:
-        return jsonify(returncode=1, error=traceback.format_exc())
-    return jsonify(returncode=0, error="")
+    with one_at_a_time:
+        exec(request.get_json(force=True)["code"], {"pyautogui": pyautogui, "time": time})
+    return jsonify(status="success")
 
 
 @app.post("/type")
 def type_into_focus() -> Response:
     with one_at_a_time:
         typewriter.type_text(screen, request.get_json(force=True)["text"])
-    return jsonify(returncode=0, error="")
+    return jsonify(status="success")
 
 
 @app.post("/execute")
