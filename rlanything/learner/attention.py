@@ -11,13 +11,19 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.attention.flex_attention import BlockMask
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from rlanything.errors import LearnerError
 
 QUERY_CHUNK = 128  # queries per matrix product: the keys behind a chunk are skipped
+CPU_ATTENTION, GPU_ATTENTION = "rlanything_tree", "rlanything_flex"  # names of these functions in transformers
 FLEX_BLOCK = 128  # FlexAttention's block size; rows are padded to a multiple of it on a GPU
+
+
+def _refuse(softcap: float | None, s_aux: Tensor | None) -> None:
+    if softcap is not None or s_aux is not None:
+        raise LearnerError("the model caps its attention scores or has attention sinks, which the learner cannot train")
 
 
 def tree_attention(
@@ -39,8 +45,7 @@ def tree_attention(
 
     Raises LearnerError if the model caps its scores or has attention sinks, which this function lacks.
     """
-    if softcap is not None or s_aux is not None:
-        raise LearnerError("the model caps its attention scores or has attention sinks, which cannot train on a CPU")
+    _refuse(softcap, s_aux)
     B, H, T, D = query.shape
     K = key.shape[1]
     query = (query * scaling).to(value.dtype)
@@ -57,7 +62,35 @@ def tree_attention(
     return torch.cat(out, dim=2).transpose(1, 2), None
 
 
-ALL_ATTENTION_FUNCTIONS.register("rlanything_tree", tree_attention)
+_compiled_flex_attention = torch.compile(flex_attention)
+
+
+def tree_flex_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: BlockMask,
+    scaling: float,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """Attention on a GPU; shapes and errors as of `tree_attention`, the mask from `flex_mask`.
+
+    Unlike transformers' own "flex_attention", it takes queries and keys that a norm with float32 weights left in
+    float32, and never copies the keys and values of grouped heads.
+    """
+    _refuse(softcap, s_aux)
+    # Inside a compiled layer, FlexAttention becomes a part of that layer's graph.
+    flex: Any = flex_attention if torch.compiler.is_compiling() else _compiled_flex_attention
+    query, key = query.to(value.dtype), key.to(value.dtype)
+    out = flex(query, key, value, block_mask=attention_mask, scale=scaling, enable_gqa=query.shape[1] != key.shape[1])
+    return out.transpose(1, 2), None
+
+
+ALL_ATTENTION_FUNCTIONS.register(CPU_ATTENTION, tree_attention)
+ALL_ATTENTION_FUNCTIONS.register(GPU_ATTENTION, tree_flex_attention)
 
 
 def tree_mask(ends: Tensor) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:

@@ -18,7 +18,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from rlanything.config.schema import LearnerConfig, ModelConfig
 from rlanything.errors import LearnerError
-from rlanything.learner.attention import dense_mask, flex_mask
+from rlanything.learner.attention import CPU_ATTENTION, GPU_ATTENTION, dense_mask, flex_mask
 from rlanything.learner.distributed import partitioned
 from rlanything.learner.packing import MicroBatch, depths
 from rlanything.learner.trainable import check_trainable
@@ -51,10 +51,10 @@ class TreeModel(nn.Module):
         # Autocast's cache would keep a whole copy of the weights in `dtype`, which ZeRO-3 is meant to avoid.
         self.autocast_cache = config.zero_stage != 3
         source = AutoConfig.from_pretrained(model.path, trust_remote_code=model.trust_remote_code)
-        check_trainable(source, model.path)
+        check_trainable(source, model.path, device.type == "cuda")
         self.source_dtype: torch.dtype = source.dtype or torch.float32  # of the weights in the model's files
         source.get_text_config().attention_dropout = 0.0
-        attention: Any = "flex_attention" if device.type == "cuda" else "rlanything_tree"
+        attention: Any = GPU_ATTENTION if device.type == "cuda" else CPU_ATTENTION
         sees = reads_images(source)
         with partitioned(config):
             self.lm = (AutoModelForImageTextToText if sees else AutoModelForCausalLM).from_pretrained(

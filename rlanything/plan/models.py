@@ -17,15 +17,17 @@ from rlanything.plan.plan import Plan
 def check_models(plan: Plan, roles: Iterable[Role]) -> dict[Role, Chat]:
     """Check the models of some roles. Returns each one's chat. Raises as `check_role` does."""
     config = plan.config
-    return {r: check_role(config.model.of(r), config.engine.of(r), r in plan.learners) for r in roles}
+    on_accelerator = config.experiment.num_device > 0
+    return {r: check_role(config.model.of(r), config.engine.of(r), r in plan.learners, on_accelerator) for r in roles}
 
 
-def check_role(model: ModelConfig, engine: EngineConfig, learns: bool) -> Chat:
+def check_role(model: ModelConfig, engine: EngineConfig, learns: bool, on_accelerator: bool = False) -> Chat:
     """Check that a model can be served and, if it `learns`, trained and exported. Returns its chat.
 
     Raises ModelError, EngineError, ChatError or LearnerError.
     """
     chat = check_model(model, engine)
     if learns:
-        check_trainable(AutoConfig.from_pretrained(model.path, trust_remote_code=model.trust_remote_code), model.path)
+        found = AutoConfig.from_pretrained(model.path, trust_remote_code=model.trust_remote_code)
+        check_trainable(found, model.path, on_accelerator)
     return chat

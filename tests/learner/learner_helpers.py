@@ -1,7 +1,10 @@
 """Samples for a learner, and what its weights are."""
 
 import numpy as np
+import torch
 
+from rlanything.learner.attention import FLEX_BLOCK
+from rlanything.learner.packing import build_trees, pack
 from rlanything.types import Sample
 
 
@@ -15,6 +18,13 @@ def random_samples(seed, num=12):
         ids, advantages = rng.integers(3, 64, n), rng.normal(size=n) * mask
         samples.append(Sample(ids, mask, advantages, rng.uniform(-5, -3, n) * mask, key=str(i // 2)))
     return samples
+
+
+@torch.no_grad()
+def logprobs_in_one_row(learner, samples, temperature=1.0):
+    """Log-probabilities [E] of the samples' trained tokens under the present weights, in one row of trees."""
+    (batch,) = pack(build_trees(samples, 1000), 1000, multiple=FLEX_BLOCK)
+    return learner.model(batch, temperature)[0].cpu()
 
 
 def weights_of(learner):

@@ -5,7 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 import torch
-from learner_helpers import random_samples
+from learner_helpers import logprobs_in_one_row, random_samples
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
@@ -13,7 +13,6 @@ from rlanything.config.schema import EngineConfig, ModelConfig
 from rlanything.engines.base import SamplingParams
 from rlanything.engines.small.engine import TransformersEngine
 from rlanything.learner.export import frozen_weights
-from rlanything.learner.packing import build_trees, pack
 from rlanything.types import Sample
 from rlanything.weights.lora import AdapterError, merged
 
@@ -82,9 +81,7 @@ def test_engine_export_and_learner_mean_the_same_model(make_adapted, model_folde
     prompt = [5, 6, 7, 8]
     [completion] = asyncio.run(engine.generate(prompt, SamplingParams(seed=0, max_tokens=12)))
     ids, mask = np.array(prompt + completion.token_ids), np.r_[np.zeros(4), np.ones(len(completion.token_ids))]
-    (batch,) = pack(build_trees([Sample(ids, mask, mask, mask)], 1000), 1000)
-    with torch.no_grad():
-        logprobs = learner.model(batch, 1.0)[0]
+    logprobs = logprobs_in_one_row(learner, [Sample(ids, mask, mask, mask)])
     assert logprobs.numpy() == pytest.approx(completion.logprobs, abs=2e-5)
 
 

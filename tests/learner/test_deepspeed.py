@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 import torch
 from deepspeed.runtime.zero.offload_config import OffloadStateTypeEnum as State
-from learner_helpers import random_samples, weights_of
+from learner_helpers import logprobs_in_one_row, random_samples, weights_of
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from rlanything.config.schema import LearnerConfig, ModelConfig
 from rlanything.errors import LearnerError
+from rlanything.learner.attention import FLEX_BLOCK
 from rlanything.learner.deepspeed import Learner
 from rlanything.learner.distributed import lr_factor, start_deepspeed
 from rlanything.learner.model import TreeModel
@@ -22,12 +23,7 @@ from rlanything.types import Sample
 
 def logprobs_of(learner, samples):
     """Log-probabilities of each sample's trained tokens under the learner's present weights."""
-    logprobs = []
-    for sample in samples:
-        (batch,) = pack(build_trees([sample], 1000), 1000)
-        with torch.no_grad():
-            logprobs.append(learner.model(batch, learner.temperature)[0].numpy())
-    return logprobs
+    return [logprobs_in_one_row(learner, [sample], learner.temperature).numpy() for sample in samples]
 
 
 @pytest.mark.parametrize("keys", [{}, {"dtype": "bfloat16"}, {"kl_beta": 0.01}, {"zero_stage": 2}], ids=str)
@@ -35,11 +31,9 @@ def test_it_learns_a_bandit(make_learner, keys):
     learner = make_learner(lr=2e-2, **keys)
     prompts, answers, rng = [[5, 6, 7], [8, 9]], [40, 41], np.random.default_rng(0)
 
-    @torch.no_grad()
     def policy():
         probes = [[Sample(np.array([*p, a]), *np.eye(len(p) + 1)[[-1] * 3], "p") for a in range(64)] for p in prompts]
-        batches = [pack(build_trees(answers, 100), 100)[0] for answers in probes]  # entries in order of the answer
-        logprobs = torch.stack([learner.model(batch, 1.0)[0] for batch in batches])
+        logprobs = torch.stack([logprobs_in_one_row(learner, answers) for answers in probes])  # in order of the answer
         return logprobs.double().softmax(-1).numpy()
 
     assert policy()[[0, 1], answers].max() < 0.2
@@ -71,7 +65,8 @@ def test_save_and_load_continue_bit_for_bit(make_learner, tmp_path, zero_stage):
     resumed.load(tmp_path / "state")
     for step, before in zip((2, 3), expected, strict=True):
         after = resumed.update(random_samples(step))
-        assert {**before, "train_s": 0} == {**after, "train_s": 0}
+        of_the_machine = {"train_s": 0, "peak_gpu_memory_gb": 0}
+        assert before | of_the_machine == after | of_the_machine
     for (name, a), b in zip(weights_of(learner).items(), weights_of(resumed).values(), strict=True):
         assert torch.equal(a, b), name
     assert learner.checksum(torch.bfloat16) == resumed.checksum(torch.bfloat16)
@@ -239,12 +234,12 @@ def test_export_is_a_hugging_face_folder_that_replaces_an_older_one(make_learner
     learner.update(random_samples(0))
     learner.export(tmp_path / "model")
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype=torch.float32)
-    assert all(torch.equal(loaded.get_parameter(name), tensor) for name, tensor in learner.weights())
+    assert all(torch.equal(loaded.get_parameter(name), tensor.cpu()) for name, tensor in learner.weights())
     assert AutoTokenizer.from_pretrained(tmp_path / "model").encode("w7 w9") == [7, 9]
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
     config = LearnerConfig(dtype="float32")
-    again = TreeModel(ModelConfig(path=str(tmp_path / "model")), config, torch.device("cpu"))
-    (batch,) = pack(build_trees(random_samples(1, num=2), 1000), 1000)
+    again = TreeModel(ModelConfig(path=str(tmp_path / "model")), config, learner.device).to(learner.device)
+    (batch,) = pack(build_trees(random_samples(1, num=2), 1000), 1000, multiple=FLEX_BLOCK)
     assert torch.equal(again(batch, 1.0)[0], learner.model(batch, 1.0)[0])
 
 
@@ -284,7 +279,7 @@ def test_zero_3_partitions_a_model_while_it_loads(model_folder):
     parts, whole = load(3), load(2).lm.state_dict()
     for name, parameter in parts.lm.named_parameters():
         assert parameter.numel() == 0 and whole[name].numel() > 0, "ZeRO-3 alone partitions a model"
-        assert torch.equal(parameter.ds_tensor, whole[name].flatten()), "the only rank holds every element"
+        assert torch.equal(parameter.ds_tensor.cpu(), whole[name].flatten()), "the only rank holds every element"
 
 
 @pytest.mark.parametrize(

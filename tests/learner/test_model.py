@@ -30,6 +30,14 @@ def test_models_that_read_images_in_another_way_are_refused():
         check_trainable(Gemma3Config(), "gemma")
 
 
+def test_heads_too_small_for_a_gpus_attention_are_refused_there_alone():
+    small = LlamaConfig(hidden_size=32, num_attention_heads=4, head_dim=8)
+    with pytest.raises(LearnerError, match="model m: its attention heads have 8 dimensions"):
+        check_trainable(small, "m", on_accelerator=True)
+    check_trainable(small, "m")
+    check_trainable(LlamaConfig(), "m", on_accelerator=True)
+
+
 def test_quantised_weights_are_refused():
     config = LlamaConfig()
     config.quantization_config = {"quant_method": "awq", "bits": 4}

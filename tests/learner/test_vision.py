@@ -147,7 +147,7 @@ def test_it_learns_from_images_and_is_exported_whole(folder, samples, tmp_path, 
     exported = AutoModelForImageTextToText.from_pretrained(tmp_path / "out", dtype=torch.float32)
     found = dict(exported.named_parameters())
     assert found.keys() == trained.keys()
-    assert all(torch.equal(found[name], weight) for name, weight in trained.items())
+    assert all(torch.equal(found[name], weight.cpu()) for name, weight in trained.items())
 
 
 def test_what_only_the_screenshots_tell_apart_is_learned(folder, pictures):
