@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import pytest
 import torch
 from transformers import (
     AutoModelForCausalLM,
@@ -86,4 +85,4 @@ def assert_logprobs(
                 logits = model(torch.tensor([prompt + completion.token_ids])).logits[0, len(prompt) - 1 : -1]
             logprobs = (logits / temperature).log_softmax(-1)
             expected = logprobs[torch.arange(len(completion.token_ids)), completion.token_ids]
-            assert completion.logprobs == pytest.approx(expected.tolist(), abs=tolerance)
+            torch.testing.assert_close(torch.tensor(completion.logprobs), expected, rtol=0, atol=tolerance)

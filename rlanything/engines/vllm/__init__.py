@@ -20,8 +20,10 @@ os.environ |= {  # vLLM reads them on import
 
 LOGGER = logging.getLogger("vllm")
 LOG_FORMAT = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
-# A process that vLLM started logs to stderr, which its engine has directed to the engine's log file.
-_handler = logging.StreamHandler() if multiprocessing.parent_process() else logging.NullHandler()
+# A process that vLLM started logs to stderr, which its engine has directed to the engine's log file. Its name tells it:
+# a spawned process does not know its parent yet when it imports this.
+_started_by_vllm = multiprocessing.current_process().name != "MainProcess"
+_handler = logging.StreamHandler() if _started_by_vllm else logging.NullHandler()
 _handler.setFormatter(LOG_FORMAT)
 LOGGER.addHandler(_handler)
 LOGGER.setLevel(logging.INFO)
@@ -37,6 +39,9 @@ from rlanything.processes import shared_memory  # noqa: E402
 if current_platform.is_cpu():
     # Else Inductor spends 18 s in a C++ compiler on a logprob's rank. Set before vLLM's sampler is imported.
     current_platform.simple_compile_backend = "eager"
+else:
+    # An accelerator's context does not survive a fork, and vLLM notices it only if no engine has run in this process.
+    os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"
 
 # A name in /dev/shm would outlive a process that is killed. Set before vLLM's workers make any.
 shm_broadcast.shared_memory = shared_memory
