@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import random
-from contextlib import ExitStack
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from rlanything.cluster.learners import RemoteLearner
     from rlanything.learner.deepspeed import Learner as LocalLearner
 
+LONG_LOAD_S = 10.0  # loading a part of a run is worth a line if it takes longer
+
 
 class Run:
     """Everything of a run that takes time to start. `close` ends all of it.
@@ -41,7 +45,8 @@ class Run:
     Raises ConfigError, TaskError, ModelError, EngineError, LearnerError or RunError naming what is missing.
     """
 
-    def __init__(self, plan: Plan, folder: RunFolder) -> None:
+    def __init__(self, plan: Plan, folder: RunFolder, say: Callable[[str], None] = lambda line: None) -> None:
+        """`say` gets a line about each part that took long to load."""
         self.plan, self.config = plan, plan.config
         config = plan.config
         torch.set_num_threads(config.experiment.num_thread or len(os.sched_getaffinity(0)))
@@ -64,7 +69,8 @@ class Run:
                 self._closing.callback(self.cluster.close)
             self.models: dict[Role, ChatModel] = {}
             for role in plan.roles:
-                self.models[role] = self._chat_model(role, chats[role], folder)
+                with _timed(f"the {role} engine", say):
+                    self.models[role] = self._chat_model(role, chats[role], folder)
                 self._closing.callback(self.models[role].engine.close)
             self.collect: Collect = (
                 self.cluster.collector(self.models, splits)
@@ -75,7 +81,10 @@ class Run:
             self._shares_devices = self.cluster is not None and plan.placement.shares_devices
             self._asleep = False
             self.sleep()  # until the learners exist and have weights for the engines
-            self.learners = {role: self._learner(role, folder) for role in plan.learners}
+            self.learners = {}
+            for role in plan.learners:
+                with _timed(f"the {role} learner", say):
+                    self.learners[role] = self._learner(role, folder)
         except BaseException:
             self.close()
             raise
@@ -168,6 +177,15 @@ class Run:
         learner = LocalLearner(config.model.of(role), training, total, temperature, config.experiment.seed, log)
         self._closing.callback(learner.close)
         return learner
+
+
+@contextmanager
+def _timed(what: str, say: Callable[[str], None]) -> Iterator[None]:
+    """Load `what` in the block, and say how long it took if somebody may have wondered."""
+    started = time.perf_counter()
+    yield
+    if (seconds := time.perf_counter() - started) > LONG_LOAD_S:
+        say(f"loaded {what} in {seconds:.0f} s")
 
 
 def use_devices(plan: Plan) -> None:

@@ -28,7 +28,7 @@ def train(config: Config) -> None:
     folder = RunFolder(config)
     with folder.open():
         progress.line(f"run {folder.path}: loading models")
-        with closing(Run(plan, folder)) as run:
+        with closing(Run(plan, folder, progress.line)) as run:
             Loop(run, folder, progress).train()
     header, rows = before_after(folder)
     progress.table("Before and after", header, rows)

@@ -71,7 +71,7 @@ def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:
     config = plan.config
     drop_after(folder.metrics, -1)  # of an earlier call: its episodes are read, and its figures computed anew
     rows: list[dict[str, str]] = []
-    with closing(Metrics(folder)) as metrics, closing(Run(plan, folder)) as run:
+    with closing(Metrics(folder)) as metrics, closing(Run(plan, folder, progress.line)) as run:
         for split in config.evaluation.splits:
             groups = evaluate_split(split, run, folder, progress)
             write_groups(folder.evaluation(0, split), groups, run.domain.describe, run.domain.kind)
