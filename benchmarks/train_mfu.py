@@ -17,6 +17,7 @@ alternates; the medians count.
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import statistics
 import tempfile
@@ -194,17 +195,22 @@ def compare(
         seconds["learner"].append(timed(lambda made=learner: made.update(samples), args.updates, device))
         learner.close()
         plain = Plain(folder, config, device, dtype)
-        losses["plain"] = plain.update(samples)
-        seconds["plain"].append(timed(lambda made=plain: made.update(samples), args.updates, device))
+        try:
+            losses["plain"] = plain.update(samples)
+            seconds["plain"].append(timed(lambda made=plain: made.update(samples), args.updates, device))
+        except torch.OutOfMemoryError:
+            print(f"plain: out of memory at {tokens} tokens a micro-batch")
         del plain
         if device.type == "cuda":
+            gc.collect()
             torch.cuda.empty_cache()
     flops = needed_flops(samples, tokens, shape)
-    medians = {name: statistics.median(found) for name, found in seconds.items()}
+    medians = {name: statistics.median(found) for name, found in seconds.items() if found}
     print(f"{tokens} tokens a micro-batch, {len(samples)} samples, {sum(len(s.ids) for s in samples)} tokens:")
     for name, median in medians.items():
         print(f"  {name:8} {median:7.3f} s an update, MFU {flops / median / peak:.1%}, loss {losses[name]:.5f}")
-    print(f"  plain / learner: {medians['plain'] / medians['learner']:.2f}")
+    if "plain" in medians:
+        print(f"  plain / learner: {medians['plain'] / medians['learner']:.2f}")
 
 
 def timed(update: Callable[[], object], num: int, device: torch.device) -> float:
