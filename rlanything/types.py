@@ -222,6 +222,8 @@ class Turn(Exchange):
     """True if the action did nothing because it was malformed or not admissible."""
     label: int | None = None
     """The domain's own measure of the step: +1 progress, -1 none, None unknown. Diagnostics only, never training."""
+    kind: str = ""
+    """The action's kind, such as left_click, if the domain tells kinds apart."""
     results: tuple[str, ...] = ()
     """Verdicts of the domain's own checks of the action, if it makes several."""
     images: tuple[str, ...] = ()
@@ -265,6 +267,8 @@ class Trajectory:
     """What broke it."""
     seconds: float = 0.0
     """Duration [s]."""
+    phases: dict[str, float] = field(default_factory=dict)
+    """Seconds of it that went to `reset`, `model` and `evaluate`, and to phases that the environment names."""
     retries: int = 0
     """Times that it was played anew because the environment had broken it."""
     reward: float | None = None
@@ -292,6 +296,8 @@ class Group:
     task: Task
     trajectories: list[Trajectory]
     judgements: list[Judgement] = field(default_factory=list)
+    figures: dict[str, float] = field(default_factory=dict)
+    """What `Domain.figures` said when the last episode had ended; not kept in files."""
 
     @property
     def valid(self) -> list[Trajectory]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rlanything.algorithm.consistency import passes_correct, scores_by_success
 from rlanything.types import Group, Judgement
@@ -23,12 +23,15 @@ def diagnostics(groups: Sequence[Group]) -> dict[str, float]:
     `env_s` is how long the environment (in coding, the sandbox) took to answer an action [s]. `rm_process_accuracy`
     compares scores with the domain's own step labels, which no update of the loop ever sees; `rm_process_balanced` is
     the mean of its recalls on progress and on no progress. `failures` counts the episodes that the infrastructure broke
-    for good, also by kind; `retries` those that were played anew; `ended/*` are shares of the reasons to end.
+    for good, also by kind; `retries` those that were played anew; `ended/*` are shares of the reasons to end,
+    `action/*` of the kinds of actions. `phase/*` is how long an episode spent in a phase [s], `env/*` what the domain
+    says of its environments, both as means.
     """
     trajectories = [t for g in groups for t in g.valid]
     broken = Counter(str(t.status) for g in groups for t in g.trajectories if t.status.is_failure)
     endings = Counter(str(t.ending) for t in trajectories)
     turns = [(t, turn) for t in trajectories for turn in t.turns]
+    kinds = Counter(turn.kind for _, turn in turns if turn.kind)
     votes = [vote for g in groups for vote in _votes(g)]
     scored = [(o, label, s) for o, label, s in votes if s is not None]
     labelled = [(label, s) for _, label, s in scored if label is not None]
@@ -60,9 +63,20 @@ def diagnostics(groups: Sequence[Group]) -> dict[str, float]:
         "failures": float(broken.total()),
         **{f"failures/{kind}": float(n) for kind, n in sorted(broken.items())},
         "retries": float(sum(t.retries for g in groups for t in g.trajectories)),
+        **{f"action/{kind}": n / len(turns) for kind, n in sorted(kinds.items())},
+        **_means("phase", [t.phases for t in trajectories], each=len(trajectories)),
+        **_means("env", [g.figures for g in groups], each=len(groups)),
         **_check_figures(groups),
         **_test_figures(groups),
     }
+
+
+def _means(section: str, figures: Sequence[Mapping[str, float]], each: int) -> dict[str, float]:
+    """The sums of figures by name over `each`."""
+    sums: Counter[str] = Counter()
+    for named in figures:
+        sums.update(named)
+    return {f"{section}/{name}": total / each for name, total in sorted(sums.items())}
 
 
 def _votes(group: Group) -> list[tuple[int, int | None, int | None]]:

@@ -34,8 +34,8 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -75,6 +75,8 @@ class Observation:
     """Verdicts of checks of the last action; "ok" if it passed."""
     state: str = ""
     """Name of the environment's state, for rules that compare turns of the same state; empty takes the text."""
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """Seconds that this answer took, by phases of the environment's own."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,8 @@ class ParsedAction:
     error: str = ""
     point: tuple[float, float] | None = None
     """The point of the image before the turn that it acts on, as shares of width and height; a report draws it."""
+    kind: str = ""
+    """Its kind, such as left_click; figures count them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,6 +182,10 @@ class Domain(ABC):
     def capacity(self) -> int | None:
         """Episodes that this process can play at once; None if the domain sets no limit."""
         return None
+
+    def figures(self) -> dict[str, float]:
+        """What people may want to watch of this process's environments, such as how many desktops are alive."""
+        return {}
 
     def data_files(self, split: str) -> list[Path]:
         """The files that a split's tasks are read from."""

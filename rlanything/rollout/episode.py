@@ -54,7 +54,8 @@ class Player:
             on_end()
             return trajectory
 
-        return Group(task=task, trajectories=list(await asyncio.gather(*(one(i) for i in range(num)))))
+        trajectories = list(await asyncio.gather(*(one(i) for i in range(num))))
+        return Group(task=task, trajectories=trajectories, figures=self.domain.figures())
 
     async def episode(self, task: Task, index: int, attempt: int = 0) -> Trajectory:
         """Play one episode to its end.
@@ -64,16 +65,20 @@ class Player:
         """
         started = time.perf_counter()
         trajectory = Trajectory(task_id=task.id, index=index)
+        phases = trajectory.phases
         env: Env | None = None
         try:
             async with self._environment():
                 env = self.domain.make_env(task)
                 first = await env.reset()
+            phases["reset"] = time.perf_counter() - started
             trajectory.first_observation, trajectory.first_images = first.text, first.images
             last = await self._play(task, trajectory, env, first, f"{self.seed}/{task.id}/{index}/{attempt}")
             if not trajectory.status.is_failure:
+                ended = time.perf_counter()
                 async with self._environment():
                     trajectory.score = await env.score(last)
+                phases["evaluate"] = time.perf_counter() - ended
         except EnvFailure as failure:
             trajectory.status, trajectory.error, trajectory.ending = failure.status, str(failure), Ending.BROKEN
         finally:
@@ -120,6 +125,7 @@ class Player:
                 observation=observation.text,
                 stop_reason=completion.stop_reason,
                 parse_error=parsed.error,
+                kind=parsed.kind,
                 invalid=observation.invalid,
                 label=observation.label,
                 results=observation.results,
@@ -131,6 +137,8 @@ class Player:
                 env_s=time.perf_counter() - answered,
             )
             trajectory.turns.append(turn)
+            for phase, seconds in {"model": turn.generate_s, **observation.seconds}.items():
+                trajectory.phases[phase] = trajectory.phases.get(phase, 0.0) + seconds
             steps.append(Step(response=text, action=parsed.action, observation=observation))
             self.judge.on_turn(task, trajectory, i)
             if observation.done:

@@ -30,6 +30,7 @@ TURN = pa.struct(
         "action": _TEXT,
         "observation": _TEXT,
         "stop_reason": _TEXT,
+        "kind": _TEXT,
         "invalid": pa.bool_(),
         "label": pa.int8(),
         "results": _TEXTS,
@@ -56,6 +57,7 @@ SCHEMA = pa.schema(
         "ending": _TEXT,
         "error": _TEXT,
         "seconds": pa.float32(),
+        "phases": pa.map_(_TEXT, pa.float32()),
         "retries": pa.int32(),
         "reward": pa.float64(),
         "first_observation": _TEXT,
@@ -122,6 +124,7 @@ def _trajectory(row: Row) -> Trajectory:
     plain = ("task_id", "index", "first_observation", "error", "seconds", "retries", "reward")
     return Trajectory(
         first_images=tuple(row["first_images"]),
+        phases=dict(row["phases"]),
         turns=[_turn(t) for t in row["turns"]],
         score=Score(**row["score"]) if row["score"] else None,
         status=Status(row["status"]),

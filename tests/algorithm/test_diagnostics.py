@@ -27,5 +27,16 @@ def test_diagnostics_count_votes_by_outcome_and_by_label():
     assert d["rm_unparsable_rate"] == pytest.approx(1 / 6)
 
 
+def test_kinds_of_actions_and_times_of_phases_are_means_over_all_turns_and_episodes():
+    one, other = group(trajectory(1, [(1,), (1,)]), trajectory(-1, [(1,)])), group(trajectory(1, [(1,)]))
+    for turn, kind in zip([t for g in (one, other) for e in g.valid for t in e.turns], "aab", strict=False):
+        turn.kind = kind  # the last turn has none
+    one.trajectories[0].phases, one.trajectories[1].phases = {"reset": 3.0, "settle": 1.5}, {"reset": 6.0}
+    one.figures, other.figures = {"desktops": 4.0}, {"desktops": 2.0}
+    d = diagnostics([one, other])
+    assert (d["action/a"], d["action/b"]) == (0.5, 0.25)
+    assert (d["phase/reset"], d["phase/settle"], d["env/desktops"]) == (3.0, 0.5, 3.0)
+
+
 def test_diagnostics_of_nothing_are_nan_and_not_an_error():
     assert math.isnan(diagnostics([])["success_rate"])

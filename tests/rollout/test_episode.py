@@ -9,7 +9,7 @@ from builders import config_of
 from rlanything.algorithm.diagnostics import diagnostics
 from rlanything.config.schema import EngineConfig, ModelConfig, RewardConfig, RolloutConfig
 from rlanything.domains.alfworld.domain import AlfworldDomain
-from rlanything.domains.base import Env, Observation
+from rlanything.domains.base import Env, Observation, ParsedAction
 from rlanything.domains.parts import StepJudging
 from rlanything.engines import start_engine
 from rlanything.engines.base import request_seed
@@ -17,6 +17,7 @@ from rlanything.engines.chat import Chat, ChatError
 from rlanything.engines.chat_model import ChatModel
 from rlanything.rollout.episode import Player
 from rlanything.rollout.judging import Judge, StepJudge
+from rlanything.runs.store import read_groups, write_groups
 from rlanything.types import Ending, Group, Score, Status, Trajectory, user
 
 ENGINE = EngineConfig(kind="transformers", dtype="float32", max_model_len=512, max_num_seqs=32, kv_cache_gb=0.05)
@@ -274,6 +275,23 @@ def test_an_environment_that_cannot_score_broke_the_episode(domain, model, monke
     monkeypatch.setattr(domain, "make_env", lambda task: Unscored("", []))
     [trajectory] = play(domain, model, SHORT, num=1).trajectories
     assert trajectory.status is Status.ENV_ERROR and trajectory.ending is Ending.BROKEN and trajectory.score is None
+
+
+def test_an_episode_tells_its_phases_and_kinds_of_actions_and_keeps_them_in_files(domain, model, monkeypatch, tmp_path):
+    class Timed(BrokenEnv):
+        async def step(self, action):
+            return Observation("seen", seconds={"settle": 0.5})
+
+    monkeypatch.setattr(domain, "make_env", lambda task: Timed("", []))
+    monkeypatch.setattr(domain, "parse_action", lambda text, seen: ParsedAction("look", kind="looks"))
+    monkeypatch.setattr(domain, "figures", lambda: {"rooms": 3.0})
+    group = play(domain, model, SHORT, num=1)
+    [trajectory] = group.valid
+    assert trajectory.phases.keys() == {"reset", "model", "settle", "evaluate"} and group.figures == {"rooms": 3.0}
+    assert trajectory.phases["settle"] == 0.5 * len(trajectory.turns) and trajectory.turns[0].kind == "looks"
+    write_groups(tmp_path / "file.parquet", [group], domain.describe, domain.kind)
+    [kept] = read_groups(tmp_path / "file.parquet", {})[0].trajectories
+    assert kept.phases == pytest.approx(trajectory.phases) and kept.turns[0].kind == "looks"
 
 
 def test_turns_that_began_in_one_state_can_be_told(domain, model):

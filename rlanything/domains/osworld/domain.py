@@ -85,6 +85,9 @@ class OsworldDomain(Domain):
     def capacity(self) -> int | None:
         return self.world.capacity
 
+    def figures(self) -> dict[str, float]:
+        return self.world.figures()
+
     def describe(self, task: Task) -> str:
         return str(task.payload["instruction"])
 
@@ -114,7 +117,7 @@ class OsworldDomain(Domain):
         except InvalidAction as reason:
             return ParsedAction(None, str(reason))
         point = (action.coordinate[0] / LAST, action.coordinate[1] / LAST) if action.coordinate else None
-        return ParsedAction(action.to_json(), point=point)
+        return ParsedAction(action.to_json(), point=point, kind=action.kind)
 
     def typed_action(self, text: str, observation: Observation) -> str:
         """The action of a line such as `left_click 500 300`, `type hello`, `key ctrl+c` or `terminate success`."""

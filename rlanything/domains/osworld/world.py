@@ -46,6 +46,10 @@ class World(ABC):
         for split in splits:
             self.tasks(split)
 
+    def figures(self) -> dict[str, float]:
+        """What people may want to watch of the desktops."""
+        return {}
+
     def close(self) -> None:  # noqa: B027 (drawn desktops hold nothing)
         """End all desktops."""
 

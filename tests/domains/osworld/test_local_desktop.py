@@ -68,6 +68,7 @@ def test_scripted_solution_solves_a_generated_task_and_without_its_work_nothing_
     seen, score = play(domain, task, verifier.solution)
     assert score.success and score.reward == 1.0
     assert [o.label for o in seen[1:]] == [1] * len(verifier.solution)
+    assert seen[1].seconds.keys() == {"action", "settle", "screenshot"} and min(seen[1].seconds.values()) > 0
     seen, score = play(domain, task, verifier.solution[-1:])
     assert not score.success and seen[-1].label == -1 and seen[-1].done
 

@@ -45,6 +45,7 @@ class Guest:
         self.url, self.client = url, connection(socket, ANSWER_S)
         self.name = str(socket or url)
         self.offers: dict[str, bool] = {}
+        self.settled_s = 0.0  # how long the last screenshot waited for the screen to stand still
         self.screen = (0, 0)
 
     async def connect(self) -> None:
@@ -64,13 +65,16 @@ class Guest:
     async def screenshot(self, still_s: float = 0.0) -> bytes:
         """The screen as a PNG: the first of two equal ones that follow each other, or the last after `still_s`."""
         if self.offers.get("still"):
-            return _picture(await self._get(f"/screenshot?still={still_s}", ANSWER_S + still_s))
-        until, shown = time.monotonic() + still_s, _picture(await self._get("/screenshot"))
-        while time.monotonic() < until:
+            answer = await self._answered("GET", f"/screenshot?still={still_s}", timeout_s=ANSWER_S + still_s)
+            self.settled_s = float(answer.headers["X-Settled-Seconds"])
+            return _picture(answer.content)
+        started, shown = time.monotonic(), _picture(await self._get("/screenshot"))
+        while (settled_s := time.monotonic() - started) < still_s:
             await asyncio.sleep(POLL_S)
             before, shown = shown, _picture(await self._get("/screenshot"))
             if before == shown:
                 break
+        self.settled_s = settled_s
         return shown
 
     async def perform(self, action: Action) -> None:

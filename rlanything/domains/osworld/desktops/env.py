@@ -73,8 +73,10 @@ class DesktopEnv(Env):
         try:
             if self.said:
                 return self._same(invalid=False, done=True, label=await self._end_label())
+            started = time.perf_counter()
             await self.desktop.guest.perform(read)
-            return await self._seen(label=1 if on_script else None, waited=read.kind == "wait")
+            action_s = time.perf_counter() - started
+            return await self._seen(label=1 if on_script else None, waited=read.kind == "wait", action=action_s)
         except DesktopFault:
             if not await self._ended():
                 raise
@@ -132,13 +134,15 @@ class DesktopEnv(Env):
             return None
         return 1 if await self._share() == 1.0 else -1
 
-    async def _seen(self, label: int | None = None, waited: bool = True) -> Observation:
+    async def _seen(self, label: int | None = None, waited: bool = True, **seconds: float) -> Observation:
         assert self.desktop
-        content = await self.desktop.guest.screenshot(self.options.settle_s)
+        started, guest = time.perf_counter(), self.desktop.guest
+        content = await guest.screenshot(self.options.settle_s)
+        seconds |= {"settle": guest.settled_s, "screenshot": time.perf_counter() - started - guest.settled_s}
         before, self.shown = self.shown, self.images.put(content)
         results = () if waited else ("unchanged" if before == self.shown else "ok",)
         self.state = hashlib.blake2b(content, digest_size=8).hexdigest()
-        return Observation("", images=(self.shown,), label=label, results=results, state=self.state)
+        return Observation("", images=(self.shown,), label=label, results=results, state=self.state, seconds=seconds)
 
     def _same(self, *, text: str = "", done: bool = False, invalid: bool = True, label: int | None) -> Observation:
         """The answer to what changed nothing."""

@@ -79,6 +79,11 @@ class DesktopPool:
                 self._leased.remove(desktop)
             self._free.release()
 
+    @property
+    def num_alive(self) -> int:
+        """Desktops that are leased, ready or booting."""
+        return len(self._booting_desktops) + sum(d.alive for d in (*self._ready, *self._leased))
+
     def close(self) -> None:
         """End all desktops."""
         self._closed = True

@@ -80,6 +80,9 @@ class DesktopWorld(World):
             self.oracle.check()
         check_backend(self.options)
 
+    def figures(self) -> dict[str, float]:
+        return {"desktops_alive": float(self.pool.num_alive)}
+
     def close(self) -> None:
         if "pool" in vars(self):
             self.pool.close()

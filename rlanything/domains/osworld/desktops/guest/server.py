@@ -118,10 +118,13 @@ def screenshot() -> Response:
         before, shown = shown, grab()
         if before.tobytes() == shown.tobytes():
             break
+    settled_s = time.monotonic() - started
     content = io.BytesIO()
     with_pointer(shown).save(content, "PNG", compress_level=1)
     content.seek(0)
-    return send_file(content, mimetype="image/png")
+    answer = send_file(content, mimetype="image/png")
+    answer.headers["X-Settled-Seconds"] = f"{settled_s:.3f}"
+    return answer
 
 
 def grab() -> Image.Image:
