@@ -183,6 +183,11 @@ class Domain(ABC):
         """Episodes that this process can play at once; None if the domain sets no limit."""
         return None
 
+    @property
+    def image_size(self) -> tuple[int, int] | None:
+        """Width and height [pixels] of the images of observations, by which a plan counts tokens; None without any."""
+        return None
+
     def figures(self) -> dict[str, float]:
         """What people may want to watch of this process's environments, such as how many desktops are alive."""
         return {}

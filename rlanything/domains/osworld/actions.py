@@ -18,6 +18,7 @@ LAST = 999  # the largest coordinate
 MAX_PIXELS = 2000  # of one scroll; more is cut
 MAX_WAIT_S = 10.0  # of one wait; more is cut
 MAX_TEXT = 4096  # characters typed at once
+TOLD = 60  # characters of a typed text that `in_words` tells
 
 # Each action needs the arguments of its first tuple, and may have those of its second.
 NEEDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -93,6 +94,16 @@ class Action:
 def call_text(action: Action) -> str:
     """The tool call that means an action, as models write it."""
     return f'{OPEN}\n{{"name": "{TOOL}", "arguments": {action.to_json()}}}\n{CLOSE}'
+
+
+def in_words(action: Action) -> str:
+    """What an action does, in a few words on one line."""
+    text = " ".join((action.text or "").split())
+    told = [f'"{text[:TOLD]}{"..." if len(text) > TOLD else ""}"'] if text else []
+    told += ["+".join(action.keys)] if action.keys else []
+    told += [f"at {action.coordinate[0]}, {action.coordinate[1]}"] if action.coordinate else []
+    told += [f"{value:g}" for value in (action.pixels, action.time) if value is not None]
+    return " ".join([action.kind.replace("_", " "), *told, *([action.status] if action.status else [])])
 
 
 def spoken(text: str) -> str:

@@ -50,7 +50,7 @@ class OsworldDomain(Domain):
                 f"real desktops need packages that are not installed ({error}); install them: "
                 "pip install 'rlanything[desktops]'"
             ) from error
-        return DesktopWorld(self.options, config.dataset.path, self.images)
+        return DesktopWorld(self.options, config.dataset.path, config.dataset.prompt, self.images)
 
     def tasks(self, split: str) -> list[Task]:
         return self.world.tasks(split)
@@ -84,6 +84,10 @@ class OsworldDomain(Domain):
     @property
     def capacity(self) -> int | None:
         return self.world.capacity
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        return self.world.screen
 
     def figures(self) -> dict[str, float]:
         return self.world.figures()

@@ -36,7 +36,7 @@ class OsworldOptions(Section):
     home: PathText = "data/osworld/desktop"
     """Folder that `scripts/osworld_desktop.sh` filled: what local desktops need."""
     screen: Size = [1920, 1080]
-    """Screen of local desktops [pixels]."""
+    """Screen of local desktops, and what a plan expects of others [pixels]."""
     desktops: NonNegativeInt = 0
     """Desktops at once in each process that plays episodes. 0 takes two for each core, or all `endpoints`."""
     spares: NonNegativeInt = 1

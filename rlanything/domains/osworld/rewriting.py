@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+from collections.abc import Mapping
 
 from rlanything.domains.answers import last_object
 from rlanything.domains.osworld import prompts
@@ -47,6 +49,24 @@ class FamilyRewriting(Rewriting):
     def told(self, turn: Turn) -> str:
         """The line with which the agent said what it does."""
         return spoken(turn.text) or super().told(turn)
+
+
+def choice(
+    checks: Mapping[str, str], ways: Mapping[str, int], rng: random.Random, style: str
+) -> tuple[list[Message], str] | None:
+    """A demonstration of choosing a verifier: the prompt and the answer, or None if all ways are equally long.
+
+    `checks` are the instructions of a family's verifiers, `ways` the lengths of their solutions, by name.
+    """
+    direction = rng.choice([Direction.HARDER, Direction.EASIER])
+    harder = direction is Direction.HARDER
+    pairs = [(a, b) for a in ways for b in ways if (ways[b] > ways[a] if harder else ways[b] < ways[a])]
+    if not pairs:
+        return None
+    now, other = rng.choice(pairs)
+    accuracy = rng.uniform(0.8, 1.0) if harder else rng.uniform(0.0, 0.2)
+    asked = prompts.rewrite(checks, (now, checks[now]), direction, round(accuracy * 8) / 8, "", style)
+    return asked, f'{{"{other}": "{checks[other]}"}}'
 
 
 def identity(task: Task) -> str:

@@ -21,6 +21,9 @@ class World(ABC):
     capacity: int | None = None
     """Desktops at once; None if there is no limit."""
 
+    screen: tuple[int, int]
+    """Width and height of the screen [pixels]."""
+
     @abstractmethod
     def tasks(self, split: str) -> list[Task]:
         """One task of each family of a split. Raises TaskError if there is no such split."""

@@ -9,17 +9,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import islice
 from pathlib import Path
 
 import psutil
 import pytest
 from desktop_world import desktop_domain, needs_desktops, options, with_desktop
 
-from rlanything.domains.osworld.actions import Action
+from rlanything.domains.osworld.actions import Action, read_response, spoken
 from rlanything.domains.osworld.desktops.backends import make_pool
 from rlanything.domains.osworld.desktops.client import DesktopFault
 from rlanything.domains.osworld.desktops.local import PREFIX, sweep
-from rlanything.types import Task
+from rlanything.types import Direction, Message, Task
 
 pytestmark = [pytest.mark.integration, needs_desktops]
 
@@ -32,6 +33,11 @@ def folders() -> set[str]:
 def isolated() -> list[int]:
     """Processes of desktops below this one."""
     return [p.pid for p in psutil.Process().children(recursive=True) if p.name() in ("bwrap", "Xvfb")]
+
+
+def num_images(messages: list[Message]) -> int:
+    parts = [part for message in messages if isinstance(message["content"], list) for part in message["content"]]
+    return sum(part["type"] == "image" for part in parts)
 
 
 def play(domain, task: Task, actions) -> tuple[list, object]:
@@ -71,6 +77,28 @@ def test_scripted_solution_solves_a_generated_task_and_without_its_work_nothing_
     assert seen[1].seconds.keys() == {"action", "settle", "screenshot"} and min(seen[1].seconds.values()) > 0
     seen, score = play(domain, task, verifier.solution[-1:])
     assert not score.success and seen[-1].label == -1 and seen[-1].done
+
+
+def test_demonstrations_are_scripts_as_the_policy_the_judge_and_the_rewriter_read_them(domain):
+    tasks, families, most = domain.tasks("train"), domain.world.families, domain.options.max_screens
+    acted = list(islice(domain.demonstrations("policy", "train", 0), 6))
+    ends = [i for i, c in enumerate(acted) if read_response(c.messages[-1]["content"]).kind == "terminate"]
+    first = acted[: ends[0] + 1]
+    scripts = [v.solution for task in tasks for v in families[task.payload["family"]].verifiers.values()]
+    assert tuple(read_response(c.messages[-1]["content"]) for c in first) in scripts
+    assert [num_images(c.messages) for c in first] == [min(i + 1, most) for i in range(len(first))]
+    assert acted[0].tools == domain.tools() and all(spoken(c.messages[-1]["content"]) for c in acted)
+
+    judged = list(islice(domain.demonstrations("reward", "train", 0), 12))
+    scores = [domain.judging.parse(c.messages[-1]["content"])[0] for c in judged]
+    assert set(scores) == {1, -1} and all(num_images(c.messages) == 2 for c in judged)
+
+    [chosen] = islice(domain.demonstrations("rewriter", "train", 0), 1)
+    answer = chosen.messages[-1]["content"]
+    [family] = [f for f in families.values() if any(v.instruction in answer for v in f.verifiers.values())]
+    task = next(task for task in tasks if task.payload["family"] == family.id)
+    task = Task(id=task.id, payload={**task.payload, "verifier": "another", "instruction": "other words"})
+    assert domain.rewriting.parse(answer, task, Direction.HARDER, "variant").payload["verifier"] in family.verifiers
 
 
 def test_only_giving_up_solves_what_cannot_be_done(domain):

@@ -18,8 +18,9 @@ from rlanything.domains.osworld.canvas.layout import on_top
 from rlanything.domains.osworld.canvas.library import UNSEEN_FAMILY, FamilyLibrary
 from rlanything.domains.osworld.canvas.solver import GRID, LONGEST, Move, click, distance, solve
 from rlanything.domains.osworld.canvas.tasks import Family
+from rlanything.domains.osworld.rewriting import choice
 from rlanything.domains.parts import Conversation, Demonstrating
-from rlanything.types import Direction, Message, Prompt, Trajectory, Turn, assistant, user
+from rlanything.types import Message, Prompt, Trajectory, Turn, assistant, user
 
 NUM_SCREEN = 3  # screens with first moves, for each episode
 POLICY_ERRORS = 0.15  # share of wrong moves in demonstrations of acting
@@ -116,16 +117,9 @@ class CanvasDemonstrating(Demonstrating):
         family = self.library.family(name)
         verifiers = self.library.verifiers(name)
         ways = {key: distance(v.goals, v.feasible, family.desk) for key, v in verifiers.items()}
-        direction = rng.choice([Direction.HARDER, Direction.EASIER])
-        harder = direction is Direction.HARDER
-        pairs = [(a, b) for a in ways for b in ways if (ways[b] > ways[a] if harder else ways[b] < ways[a])]
-        if not pairs:
-            return
-        now, other = rng.choice(pairs)
         checks = {key: instruction(v.goals) for key, v in verifiers.items()}
-        accuracy = rng.uniform(0.8, 1.0) if harder else rng.uniform(0.0, 0.2)
-        asked = prompts.rewrite(checks, (now, checks[now]), direction, round(accuracy * 8) / 8, "", self.style)
-        yield _answered(asked, f'{{"{other}": "{checks[other]}"}}')
+        if chosen := choice(checks, ways, rng, self.style):
+            yield _answered(*chosen)
 
     def _screen(self, desk: Desk) -> Observation:
         return Observation("", images=(self.images.put(png(draw(desk))),))

@@ -9,6 +9,7 @@ from rlanything.domains.images import ImageStore
 from rlanything.domains.osworld.actions import Action
 from rlanything.domains.osworld.canvas.acting import perform
 from rlanything.domains.osworld.canvas.demonstrations import CanvasDemonstrating
+from rlanything.domains.osworld.canvas.desk import HEIGHT, WIDTH
 from rlanything.domains.osworld.canvas.env import CanvasEnv
 from rlanything.domains.osworld.canvas.goals import instruction
 from rlanything.domains.osworld.canvas.library import FamilyLibrary
@@ -20,6 +21,8 @@ from rlanything.types import Task
 
 class CanvasWorld(World):
     """`train`, `eval_in_distribution`, and `eval_out_of_distribution` with words that no other task asks for."""
+
+    screen = WIDTH, HEIGHT
 
     def __init__(self, options: OsworldOptions, style: str, images: ImageStore, max_step: int) -> None:
         """`style` is `dataset.prompt`; demonstrations have at most `max_step` steps."""

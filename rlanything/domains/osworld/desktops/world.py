@@ -11,6 +11,7 @@ from rlanything.domains.base import Env
 from rlanything.domains.images import ImageStore
 from rlanything.domains.osworld.actions import Action
 from rlanything.domains.osworld.desktops.backends import check_backend, make_pool, size_of
+from rlanything.domains.osworld.desktops.demonstrations import DesktopDemonstrating
 from rlanything.domains.osworld.desktops.env import DesktopEnv
 from rlanything.domains.osworld.desktops.generator import generated
 from rlanything.domains.osworld.desktops.oracle import Oracle
@@ -25,9 +26,11 @@ from rlanything.types import Task
 class DesktopWorld(World):
     """The families of `dataset.path`, or generated ones if it is empty."""
 
-    def __init__(self, options: OsworldOptions, path: str, images: ImageStore) -> None:
-        """`path` is `dataset.path`. Raises TaskError if the folder cannot be used."""
+    def __init__(self, options: OsworldOptions, path: str, style: str, images: ImageStore) -> None:
+        """`path` is `dataset.path`, `style` is `dataset.prompt`. Raises TaskError if the folder cannot be used."""
         self.options, self.images, self.oracle = options, images, Oracle(options)
+        self.demonstrating = DesktopDemonstrating(style, self)
+        self.screen = options.screen[0], options.screen[1]
         self.folder = Path(path) if path else None
         self.families: dict[str, Family] = {}
         self._splits: dict[str, list[str]] = {}
