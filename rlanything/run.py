@@ -21,7 +21,7 @@ from rlanything.engines.chat_model import ChatModel, start_chat_model
 from rlanything.errors import RunError
 from rlanything.launch.membership import JOB_NODES
 from rlanything.plan.checks import check_domain
-from rlanything.plan.models import check_models
+from rlanything.plan.models import check_images, check_models
 from rlanything.plan.plan import Plan
 from rlanything.processes.versions import check_vllm
 from rlanything.rollout.collect import Collect, Collector
@@ -61,6 +61,7 @@ class Run:
                 splits.insert(0, config.dataset.train_split)
             self.domain.prepare(splits)
             chats = check_models(plan, plan.roles)
+            check_images(plan, chats, self.domain.image_size)
             self.cluster: Cluster | None = None
             if plan.needs_cluster:
                 from rlanything.cluster import cluster  # Ray takes seconds, and need not be installed

@@ -114,6 +114,10 @@ class Chat:
             return whole[len(self._opening) :]
         return [*self.encode(text), self.end_of_turn]  # the head's last characters merge with the text's first
 
+    def image_tokens(self, size: tuple[int, int]) -> int:
+        """Tokens of an image of `size` (width, height) [pixels]; 0 if the model reads no images. Raises ChatError."""
+        return self._images.num_tokens(size) if self._images else 0
+
     def _with_images(self, ids: list[int], messages: Sequence[Message]) -> Prompt:
         return self._images.placed(ids, images_of(messages)) if self._images else Prompt(ids=ids)
 

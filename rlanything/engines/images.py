@@ -73,6 +73,14 @@ class ImageReader:
             grown += [token] * (rows * columns)
         return Prompt(ids=grown, images=tuple(images))
 
+    def num_tokens(self, size: tuple[int, int]) -> int:
+        """Tokens of an image of `size` (width, height) [pixels]. Raises ChatError if the model cannot read it."""
+        try:
+            rows, columns = self._grid(size)
+        except ValueError as error:
+            raise ChatError(f"the model cannot read an image of {size[0]} x {size[1]} ({error})") from error
+        return rows * columns
+
     def _processed(self, size: tuple[int, int]) -> tuple[int, int]:
         """Rows and columns of tokens for an image of `size` (width, height): the processor resizes a blank one."""
         [[_, rows, columns]] = self._processor(images=[Pictures.new("RGB", size)])["image_grid_thw"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from transformers import AutoConfig
 
@@ -10,6 +10,7 @@ from rlanything.config.schema import EngineConfig, ModelConfig
 from rlanything.config.section import Role
 from rlanything.engines import check_model
 from rlanything.engines.chat import Chat
+from rlanything.errors import ConfigError
 from rlanything.learner.trainable import check_trainable
 from rlanything.plan.plan import Plan
 
@@ -19,6 +20,27 @@ def check_models(plan: Plan, roles: Iterable[Role]) -> dict[Role, Chat]:
     config = plan.config
     on_accelerator = config.experiment.num_device > 0
     return {r: check_role(config.model.of(r), config.engine.of(r), r in plan.learners, on_accelerator) for r in roles}
+
+
+def check_images(plan: Plan, chats: Mapping[Role, Chat], size: tuple[int, int] | None) -> list[str]:
+    """What images of `size` (width, height) [pixels] take of each role's prompts, in a line each.
+
+    Raises ConfigError if as many as a prompt may hold do not fit into it, ChatError if the model cannot read them.
+    """
+    lines = []
+    for role, chat in chats.items():
+        if role == "rewriter" or size is None or not (each := chat.image_tokens(size)):
+            continue
+        engine = plan.config.engine.of(role)
+        most = each * engine.max_images
+        told = f"{engine.max_images} images of {size[0]} x {size[1]} are {most} tokens"
+        if most >= engine.max_model_len:
+            raise ConfigError(
+                f"engine.{role}.max_images={engine.max_images}: {told}, and engine.{role}.max_model_len is "
+                f"{engine.max_model_len}; lower the one or raise the other"
+            )
+        lines.append(f"{role}: {told}, {each} each, of at most {engine.max_model_len} in a prompt")
+    return lines
 
 
 def check_role(model: ModelConfig, engine: EngineConfig, learns: bool, on_accelerator: bool = False) -> Chat:

@@ -7,10 +7,11 @@ from pathlib import Path
 from rlanything.config.load import to_yaml
 from rlanything.config.section import Role
 from rlanything.domains.registry import make_domain
+from rlanything.engines.chat import Chat
 from rlanything.errors import TaskError
 from rlanything.plan.checks import check_domain
 from rlanything.plan.memory import GIB, ModelSize, check_memory, device_gib, engine_gib, learner_bytes, model_size
-from rlanything.plan.models import check_models
+from rlanything.plan.models import check_images, check_models
 from rlanything.plan.placement import where
 from rlanything.plan.plan import Plan
 from rlanything.runs.progress import Progress
@@ -20,7 +21,7 @@ def print_plan(plan: Plan, progress: Progress) -> None:
     """Print everything of a training run, start nothing. Raises ConfigError if the plan cannot fit."""
     config = plan.config
     progress.line(to_yaml(config).rstrip())
-    print_devices(plan, progress)
+    chats = print_devices(plan, progress)
     rollout, reward = config.rollout, config.reward
     episodes = rollout.num_trial * rollout.num_rollout_per_trial
     turns = episodes * rollout.max_interaction_step
@@ -32,6 +33,8 @@ def print_plan(plan: Plan, progress: Progress) -> None:
     try:
         domain = make_domain(config)
         check_domain(config, domain)
+        for line in check_images(plan, chats, domain.image_size):
+            progress.line(line)
         if domain.judging and reward.num_evaluation:
             covered, num = ("task", rollout.num_trial) if domain.judging.covers == "task" else ("turn", turns)
             progress.line(
@@ -49,12 +52,15 @@ def print_plan(plan: Plan, progress: Progress) -> None:
     )
 
 
-def print_devices(plan: Plan, progress: Progress) -> None:
-    """Print the devices of each model and the memory that they must hold. Raises ConfigError if that cannot fit."""
+def print_devices(plan: Plan, progress: Progress) -> dict[Role, Chat]:
+    """Print the devices of each model and the memory that they must hold. Returns the chats of models in local folders.
+
+    Raises ConfigError if the memory is too small.
+    """
     config, placement, experiment = plan.config, plan.placement, plan.config.experiment
     sizes: dict[Role, ModelSize] = {role: model_size(config.model.of(role)) for role in plan.roles}
     # A hub model is looked at when the run starts.
-    check_models(plan, [role for role in plan.roles if Path(config.model.of(role).path).is_dir()])
+    chats = check_models(plan, [role for role in plan.roles if Path(config.model.of(role).path).is_dir()])
     rows = [_row(plan, role, size) for role, size in sizes.items()]
     total = experiment.num_node * experiment.num_device
     on = f"{total} accelerators, {config.cluster.placement}" if total else "the CPU"
@@ -70,6 +76,7 @@ def print_devices(plan: Plan, progress: Progress) -> None:
             progress.line(f"{what}: {len(slots)}, on {where(slots, on_devices)}")
     if total:
         progress.line(check_memory(config, device_gib(plan, sizes)))
+    return chats
 
 
 def _row(plan: Plan, role: Role, size: ModelSize) -> dict[str, str]:

@@ -17,7 +17,7 @@ from rlanything.runs.store import read_rows
 from rlanything.train import train
 
 pytestmark = pytest.mark.integration
-TIMED = ("seconds/", "tokens_per_s", "busy_s", "peak_memory", "train_s", "step_s", "env_s", "mfu")
+TIMED = ("seconds/", "tokens_per_s", "busy_s", "peak_memory", "train_s", "step_s", "env_s", "phase/", "mfu")
 
 
 def learned(run: Path, step: int) -> dict[str, torch.Tensor]:

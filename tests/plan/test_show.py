@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 from runs_helpers import small_config
+from tiny_vision import write_vision_model
 
 from rlanything.config.load import load_config
 from rlanything.config.schema import LearnerConfig, ModelConfig
 from rlanything.engines.base import EngineError
+from rlanything.engines.chat import Chat
 from rlanything.errors import ConfigError
 from rlanything.plan.memory import check_memory, learner_bytes, model_size
 from rlanything.train import train
@@ -150,3 +152,18 @@ def test_a_model_whose_size_nobody_tells_is_named():
     assert model_size(ModelConfig(path="org/some-14B-chat")).parameters == 14e9
     with pytest.raises(ConfigError, match="its name does not tell its size"):
         model_size(ModelConfig(path="org/some-chat"))
+
+
+def test_images_are_counted_and_too_many_for_a_prompt_are_refused(world, tmp_path, capsys):
+    folder = write_vision_model(tmp_path / "model")
+    config = small_config(world.games, folder, tmp_path, "run", "vllm")
+    config.dataset.domain, config.dataset.path, config.dataset.options = "osworld", "", {"size": 4, "eval_size": 2}
+    config.dry_run = True
+    for role in ("policy", "reward"):
+        config.engine.of(role).max_images = 2
+    train(config)
+    each = Chat(ModelConfig(path=str(folder))).image_tokens((192, 160))
+    assert f"policy: 2 images of 192 x 160 are {2 * each} tokens" in capsys.readouterr().out and each > 1
+    config.engine.reward.max_images = 512 // each + 1
+    with pytest.raises(ConfigError, match=rf"engine.reward.max_images={512 // each + 1}: .*max_model_len is 512"):
+        train(config)
