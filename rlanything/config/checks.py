@@ -114,6 +114,12 @@ def _algorithm(config: Config) -> Iterator[str]:
             "whole distribution, so that training on such samples is biased; use top_p=1 top_k=0, or set "
             "rollout.allow_biased_sampling=true"
         )
+    for role, training in _trainings(config):
+        if 0 < training.dual_clip <= 1:
+            yield (
+                f"training.{role}.dual_clip={training.dual_clip:g}: expected more than 1, or 0 for none; such a bound "
+                "would take the gradient from tokens that the update has not moved"
+            )
     if rollout.num_rollout_per_trial < rollout.min_group:
         yield (
             f"rollout.num_rollout_per_trial={rollout.num_rollout_per_trial}: fewer than rollout.min_group="

@@ -257,6 +257,9 @@ class LearnerConfig(Section):
     """The surrogate objective clips probability ratios below 1 - clip_low."""
     clip_high: NonNegativeFloat = 0.2
     """The surrogate objective clips probability ratios above 1 + clip_high."""
+    dual_clip: NonNegativeFloat = 0.0
+    """The surrogate objective of a token with a negative advantage is never worse than this many times the advantage
+    (dual clip), however much likelier the token has become. 0 sets no bound; else above 1."""
     kl_beta: NonNegativeFloat = 0.01
     """Weight of the k3 KL divergence from the reference. 0 makes no reference pass."""
     kl_reference: Literal["initial", "previous"] = "initial"

@@ -14,10 +14,21 @@ from rlanything.domains.base import Domain
 from rlanything.domains.coding.domain import CodingDomain, CodingOptions
 from rlanything.domains.osworld.domain import OsworldDomain
 from rlanything.domains.osworld.options import OsworldOptions
+from rlanything.domains.reasoning.domain import ReasoningDomain, ReasoningOptions
 from rlanything.errors import ConfigError
 
-SHIPPED: dict[str, type[Domain]] = {"alfworld": AlfworldDomain, "coding": CodingDomain, "osworld": OsworldDomain}
-OPTIONS: dict[str, type[Section]] = {"alfworld": AlfworldOptions, "coding": CodingOptions, "osworld": OsworldOptions}
+SHIPPED: dict[str, type[Domain]] = {
+    "alfworld": AlfworldDomain,
+    "coding": CodingDomain,
+    "osworld": OsworldDomain,
+    "reasoning": ReasoningDomain,
+}
+OPTIONS: dict[str, type[Section]] = {
+    "alfworld": AlfworldOptions,
+    "coding": CodingOptions,
+    "osworld": OsworldOptions,
+    "reasoning": ReasoningOptions,
+}
 
 
 def make_domain(config: Config) -> Domain:

@@ -37,13 +37,17 @@ def policy_loss(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Weighted mean of -importance weight x clipped surrogate + beta x k3 KL - bonus x entropy; returns loss, metrics.
 
-    - Surrogate: PPO (Schulman et al. 2017) with separate epsilons below and above (DAPO).
+    - Surrogate: PPO (Schulman et al. 2017) with separate epsilons below and above (DAPO), and if asked for bounded
+      below where the advantage is negative (dual clip, Ye et al. 2020, arXiv 1912.09729).
     - Importance weight: min(pi_old / pi_engine, cap), because learner and engine round differently (Yao et al. 2025).
     - k3: exp(d) - 1 - d with d = log ref - log new (Schulman, "Approximating KL divergence").
     """
     ratio = torch.exp(new - batch.old)
     clipped = ratio.clamp(1 - config.clip_low, 1 + config.clip_high)
-    gain = torch.minimum(ratio * batch.advantages, clipped * batch.advantages)
+    gain = unbounded = torch.minimum(ratio * batch.advantages, clipped * batch.advantages)
+    if config.dual_clip:
+        bound = config.dual_clip * batch.advantages
+        gain = torch.where(batch.advantages < 0, torch.maximum(gain, bound), gain)
     uncapped = torch.exp(batch.old - batch.engine) if config.importance_cap else torch.ones_like(ratio)
     importance = uncapped.clamp(max=config.importance_cap or 1.0)
     per_token = -importance * gain
@@ -65,6 +69,7 @@ def policy_loss(
             "entropy": mean(entropy),
             "ratio": mean(ratio),
             "clip_fraction_low": mean(((ratio < 1 - config.clip_low) & (batch.advantages < 0)).float()),
+            **({"dual_clip_fraction": mean((gain > unbounded).float())} if config.dual_clip else {}),
             "clip_fraction_high": mean(((ratio > 1 + config.clip_high) & (batch.advantages > 0)).float()),
             "approx_kl": mean(_k3(new - batch.old)),
             "importance_weight": mean(importance),

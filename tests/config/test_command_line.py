@@ -111,7 +111,10 @@ def test_a_script_refuses_a_configuration_of_another_domain(script, config, mess
     assert result.returncode == 1 and message in " ".join(result.stderr.split())
 
 
-@pytest.mark.parametrize("script", ["alfworld_rl.py", "alfworld_eval.py", "coding_rl.py", "coding_eval.py"])
+@pytest.mark.parametrize(
+    "script",
+    ["alfworld_rl.py", "alfworld_eval.py", "coding_rl.py", "coding_eval.py", "reasoning_rl.py", "reasoning_eval.py"],
+)
 def test_a_script_helps_as_its_command_does(script):
     result = run(script, "--help", "rollout")
     command = "train" if script.endswith("_rl.py") else "eval"

@@ -138,7 +138,7 @@ def test_resolved_options_are_whole_and_stay_as_they_are():
     for _ in range(2):
         resolve_options(config.dataset)
         assert config.dataset.options == {"backend": "simulator", "project": "7", "show_actions": "all"}
-    assert set(OPTIONS) == {"alfworld", "coding", "osworld"}
+    assert set(OPTIONS) == {"alfworld", "coding", "osworld", "reasoning"}
 
 
 class Dice(Section):

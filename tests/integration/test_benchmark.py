@@ -23,7 +23,9 @@ def test_the_command_judges_where_a_reward_model_is_named_and_repeats_itself(wor
         result = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
         assert result.returncode == 0 and "eval_in_distribution" in result.stdout, result.stderr
         found = read_jsonl(tmp_path / "eval/metrics.jsonl")
-        records.append([{k: v for k, v in record.items() if not k.startswith(("env_s_", "phase/"))} for record in found])
+        records.append(
+            [{k: v for k, v in record.items() if not k.startswith(("env_s_", "phase/"))} for record in found]
+        )
     assert records[0] == records[1] and len(records[0]) == 2
     first = records[0][0]
     assert first["rm_process_accuracy"] is not None and first["response_tokens"] > 0

@@ -48,6 +48,21 @@ def test_low_and_high_clip_separately(ratio, advantage, expected, slope):
     assert metrics["clip_fraction_low"] == (ratio < 0.8 and advantage < 0)
 
 
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "expected", "slope"),
+    [
+        (2.0, -2.0, 4.0, 4.0),  # below the bound: as without it
+        (5.0, -2.0, 3.0 * 2.0, 0.0),  # above: bounded, no gradient
+        (5.0, 2.0, -1.3 * 2.0, 0.0),  # a positive advantage is clipped as ever
+        (0.5, -2.0, 0.8 * 2.0, 0.0),
+    ],
+)
+def test_the_dual_clip_bounds_tokens_of_negative_advantage_alone(ratio, advantage, expected, slope):
+    loss, metrics, grad = evaluate([ratio], [advantage], kl_beta=0.0, dual_clip=3.0)
+    assert loss == pytest.approx(expected, rel=1e-5) and grad[0] == pytest.approx(slope, rel=1e-5)
+    assert metrics["dual_clip_fraction"] == (ratio == 5.0 and advantage < 0)
+
+
 def test_importance_weights_are_truncated_from_above_only():
     loss, metrics, _ = evaluate([1.0, 1.0], [1.0, 1.0], engine_ratios=[5.0, 0.5], importance_cap=2.0, kl_beta=0.0)
     assert loss == pytest.approx(-(2.0 + 0.5) / 2, rel=1e-5)

@@ -1,0 +1,96 @@
+r"""Is an answer right? What the last \boxed{} of a response holds, against the truth: as text, number or letter. Pure.
+
+Every verdict names the rule that decided. Answers that these rules cannot decide go to `grading.Grader`, which knows
+algebra. No rule loosens a truth: `\boxed{70}` is right for 070, and no text around a box counts.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+
+from rlanything.domains.reasoning.calls import spoken
+
+LONGEST = 300  # characters of an answer; a longer one is no answer to a question with a short truth
+CHOICES = "ABCDEFGHIJ"
+
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*(?=\{)")
+_WRAPPED = re.compile(r"\\(?:text\w*|math(?:rm|bf|it|sf|tt)|mbox|boxed|fbox|operatorname)\s*\{([^{}]*)\}")
+_SPACES = re.compile(r"\\[,;:! ]|\\q?quad\b|~|\\left\b|\\right\b|\\displaystyle\b|\{\}")
+_THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:(?:,|\{,\})\d{3})+(?:\.\d+)?")
+_FRACTION = re.compile(r"([-+]?)\\[dtc]?frac\s*(?:\{([-+]?\d+)\}|(\d))\s*(?:\{([-+]?\d+)\}|(\d))")
+_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,3}|/[-+]?\d+)?")
+_CHOICE = re.compile(r"\(?([A-J])\)?(?![A-Za-z\d])(?:[.:)\s].*)?", re.DOTALL)
+_QUOTES = "'\"`“”‘’ "
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grade:
+    """The verdict on an answer."""
+
+    right: bool
+    rule: str
+    """What decided: "text", "number", "letter", "math", or why there was nothing to decide."""
+
+
+def boxed(text: str) -> str | None:
+    r"""The content of the last \boxed{...} that is closed, outside of thoughts; None if there is none."""
+    said = spoken(text)
+    for found in reversed(list(_BOX.finditer(said))):
+        depth = 0
+        for i in range(found.end(), len(said)):
+            if said[i - 1] != "\\":
+                depth += {"{": 1, "}": -1}.get(said[i], 0)
+            if depth == 0:
+                return said[found.end() + 1 : i].strip()
+    return None
+
+
+def normal(answer: str) -> str:
+    """An answer without what never matters: dollars, quotes, LaTeX for text and space, separators of thousands."""
+    answer = answer.replace("\N{MINUS SIGN}", "-").replace("−", "-")
+    while (plain := _WRAPPED.sub(r"\1", answer)) != answer:
+        answer = plain
+    answer = " ".join(_SPACES.sub(" ", answer).split())
+    answer = answer.removeprefix("\\(").removesuffix("\\)").strip("$" + _QUOTES).removesuffix(".").strip("$" + _QUOTES)
+    return re.sub(r",|\{,\}", "", answer) if _THOUSANDS.fullmatch(answer) else answer
+
+
+def number(answer: str) -> Fraction | None:
+    """The exact number that a normal answer is, or None."""
+    try:
+        if found := _FRACTION.fullmatch(answer):
+            sign, over, short_over, under, short_under = found.groups()
+            return (-1 if sign == "-" else 1) * Fraction(int(over or short_over), int(under or short_under))
+        return Fraction(answer) if _NUMBER.fullmatch(answer) else None
+    except (ValueError, ZeroDivisionError):
+        return None
+
+
+def choice(answer: str) -> str | None:
+    """The letter of a choice that an answer begins with: `B`, `(B)`, `B. 3.4 eV`; None if it begins with none."""
+    found = _CHOICE.fullmatch(normal(answer))
+    return found[1] if found else None
+
+
+def same(answer: str, truth: str) -> Grade | None:
+    """Whether an answer is the truth as text or as a number; None if algebra has to decide."""
+    ours, theirs = normal(answer), normal(truth)
+    if ours == theirs:
+        return Grade(right=True, rule="text")
+    x, y = number(ours), number(theirs)
+    if x is not None and y is not None:
+        return Grade(right=x == y, rule="number")
+    if not ours:
+        return Grade(right=False, rule="empty")
+    if len(ours) == len(theirs) == 1 and ours.isalpha() and theirs.isalpha():  # algebra takes b for B
+        return Grade(right=False, rule="text")
+    if len(ours) > LONGEST:
+        return Grade(right=False, rule="too long")
+    return None
+
+
+def same_choice(answer: str, truth: str) -> Grade:
+    """Whether an answer names the right letter. The words of a choice do not count: they may be another's."""
+    return Grade(right=choice(answer) == choice(truth), rule="letter")

@@ -1,0 +1,80 @@
+"""One problem: tool calls, each answered, until a response without a call, whose box is the answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+from rlanything.domains.base import Env, Observation
+from rlanything.domains.reasoning.answers import Grade, same_choice
+from rlanything.domains.reasoning.grading import Grader
+from rlanything.domains.reasoning.interpreter import Interpreter
+from rlanything.domains.reasoning.problems import is_choice
+from rlanything.types import Score
+
+CALLS, ANSWER = "calls", "answer"  # keys of an action, which is a JSON object
+
+
+@dataclass(frozen=True)
+class ToolAnswers(Observation):
+    """What the tool answered to the calls of one response."""
+
+    _: KW_ONLY
+    outputs: tuple[str, ...] = ()
+    """One text for each call, in order."""
+
+
+class ReasoningEnv(Env):
+    """Actions are JSON: `{"calls": [{"code": ...} or {"error": ...}, ...]}`, or `{"answer": ...}`.
+
+    None is a response with neither: it ends the episode unsolved, because nothing could be said to it. `interpreter` is
+    None if there is no tool.
+    """
+
+    def __init__(
+        self, problem: Mapping[str, Any], interpreter: Interpreter | None, grader: Grader, max_calls: int
+    ) -> None:
+        self.problem, self.interpreter, self.grader, self.max_calls = problem, interpreter, grader, max_calls
+        self.num_calls = 0
+        self.answer: str | None = None
+
+    async def reset(self) -> Observation:
+        return Observation(self.problem["question"])
+
+    async def step(self, action: str | None) -> Observation:
+        """Execute calls, or grade an answer. Raises SandboxFailure."""
+        if action is None:
+            return Observation("", done=True, invalid=True, results=("void",))
+        given = json.loads(action)
+        if CALLS not in given:
+            self.answer = given[ANSWER]
+            grade = await self._grade(given[ANSWER])
+            result = "ok" if grade.right else f"wrong ({grade.rule})"
+            return Observation("", done=True, success=grade.right, results=(result,))
+        answered = [await self._answer(call) for call in given[CALLS]]
+        outputs = tuple(output for output, _ in answered)
+        return ToolAnswers(
+            "\n".join(outputs),
+            outputs=outputs,
+            results=tuple(result for _, result in answered),
+            invalid=all("error" in call for call in given[CALLS]),
+        )
+
+    async def score(self, last: Observation) -> Score:
+        return Score(success=last.success, answer=self.answer or "")
+
+    async def _answer(self, call: Mapping[str, str]) -> tuple[str, str]:
+        """The tool's answer to one call, and how it ended."""
+        if "error" in call:
+            return f"Error: {call['error']}", "unreadable"
+        assert self.interpreter
+        if self.num_calls >= self.max_calls:
+            return "Error: no calls are left; give the answer.", "no_calls_left"
+        self.num_calls += 1
+        return await self.interpreter.call(call["code"])
+
+    async def _grade(self, answer: str) -> Grade:
+        truth = self.problem["answer"]
+        return same_choice(answer, truth) if is_choice(self.problem) else await self.grader.grade(answer, truth)

@@ -1,0 +1,95 @@
+"""A code interpreter whose state lasts as long as an episode, on a sandbox whose programs share nothing.
+
+A session is the list of its cells. A call runs a fresh, isolated program: the earlier cells again, unheard, then the
+new one. The sandbox seeds all programs alike, so the replay is exact. Nothing lives between calls: a thousand episodes
+hold no process, a retry and a resumed run need nothing, and no state leaks from one episode to another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rlanything.config.schema import SandboxConfig
+from rlanything.domains.base import SandboxFailure
+from rlanything.domains.reasoning import notebook
+from rlanything.sandbox.pool import Sandbox
+from rlanything.sandbox.protocol import Limits, Verdict
+
+NOTEBOOK = Path(notebook.__file__).read_text(encoding="utf-8")
+NOTHING = "(no output: print what you want to see)"
+STOPPED = {
+    Verdict.TIME_LIMIT: "the cell took too long and was stopped",
+    Verdict.MEMORY_LIMIT: "the cell took too much memory and was stopped",
+    Verdict.OUTPUT_LIMIT: "the cell wrote too much and was stopped",
+    Verdict.RUNTIME_ERROR: "the cell ended the interpreter",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallLimits:
+    """Limits of a session."""
+
+    call_s: float
+    """Processor time of a new cell [s]; the cells before it have what they took, and as much again."""
+    session_s: float
+    """Processor time of all programs of a session [s]."""
+    max_chars: int
+    """Longest output that is shown, its middle left out."""
+
+
+@dataclass(kw_only=True)
+class Interpreter:
+    """The session of one episode."""
+
+    sandbox: Sandbox
+    config: SandboxConfig
+    limits: CallLimits
+    cells: list[str] = field(default_factory=list)
+    """The cells whose effects the next one sees."""
+    replay_s: float = 0.0
+    """Processor time that running these cells took last [s]."""
+    spent_s: float = 0.0
+    """Processor time of all programs so far [s]."""
+
+    async def call(self, code: str) -> tuple[str, str]:
+        """Run a cell. Returns what it wrote, and how it ended: "ok", "exception", or the name of a limit's verdict.
+
+        A cell that was stopped leaves nothing behind, and the output says so. Raises SandboxFailure.
+        """
+        if self.spent_s > self.limits.session_s:
+            return f"(the session's {self.limits.session_s:g} s are spent; no cell runs any more)", "session_limit"
+        time_s = self.limits.call_s + 2 * self.replay_s
+        limits = Limits(
+            time_s=time_s,
+            wall_s=time_s * self.config.wall_factor + 1,
+            memory_mb=self.config.memory_mb,
+            output_mb=self.config.output_mb,
+            num_thread=self.config.num_thread,
+        )
+        result = await self.sandbox.run(program([*self.cells, code]), b"", limits)
+        self.spent_s += result.seconds
+        if result.verdict is Verdict.SANDBOX_ERROR:
+            raise SandboxFailure(result.error)
+        text = result.output.decode("utf-8", "backslashreplace").strip()
+        raised = result.exit_code == notebook.RAISED and result.verdict is Verdict.RUNTIME_ERROR
+        if result.verdict is Verdict.OK or raised:
+            self.cells.append(code)
+            self.replay_s = result.seconds
+        else:
+            text = f"{text}\n({STOPPED[result.verdict]}; its effects are lost)".strip()
+        return clip(text or NOTHING, self.limits.max_chars), "exception" if raised else str(result.verdict)
+
+
+def program(cells: Sequence[str]) -> bytes:
+    """The program that runs the cells, of which the last is heard."""
+    return f"{NOTEBOOK}\nrun_cells({list(cells)!r})\n".encode("utf-8", "surrogatepass")
+
+
+def clip(text: str, most: int) -> str:
+    """The beginning and the end of a text that is longer than `most` characters."""
+    if len(text) <= most:
+        return text
+    head, tail = text[: most // 2], text[len(text) - (most - most // 2) :]
+    return f"{head}\n({len(text) - most} characters left out)\n{tail}"

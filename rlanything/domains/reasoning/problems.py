@@ -1,0 +1,113 @@
+"""Problems with a short answer: rows of data files, as `data/README.md` describes them, become payloads of tasks."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rlanything.domains.reasoning.answers import CHOICES, choice, normal
+from rlanything.domains.rows import read_rows
+from rlanything.errors import TaskError
+
+# Names of the published sets, in the order in which they are tried.
+QUESTIONS = ("question", "problem", "Problem", "prompt")
+ANSWERS = ("answer", "Answer", "ground_truth", "reward_model", "solution")
+KINDS = ("kind", "data_source", "source", "domain", "ability")
+
+
+class BadProblem(ValueError):
+    """A row is no problem. The message says why."""
+
+
+def check_row(row: object) -> dict[str, Any]:
+    """Check a row and return it as a task's payload: `question`, `answer`, `kind`, and `choices` if it has them.
+
+    Raises BadProblem.
+    """
+    if not isinstance(row, Mapping):
+        raise BadProblem(f"expected an object, found {type(row).__name__}")
+    row = {name: value for name, value in row.items() if not _is_missing(value)}
+    payload: dict[str, Any] = {"question": _question(row), "answer": _answer(row)}
+    payload["kind"] = next((str(row[name]) for name in KINDS if isinstance(row.get(name), str)), "problem")
+    if choices := row.get("choices"):
+        payload |= _choices(choices, payload["answer"])
+    if (name := row.get("task_id")) is not None:
+        payload["task_id"] = str(name)
+    try:
+        json.dumps(payload, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise BadProblem("half a character (a lone surrogate) in a text") from error
+    return payload
+
+
+def is_choice(payload: Mapping[str, Any]) -> bool:
+    """Whether the answer is the letter of a choice."""
+    return "choices" in payload or payload["answer"] in tuple(CHOICES)
+
+
+def read_problems(path: Path, skip_bad: bool) -> tuple[list[tuple[int, dict[str, Any]]], list[str]]:
+    """Read a file of problems.
+
+    Returns (index, payload) of every good row, and the faults of the bad ones. Raises TaskError if the file has no good
+    row, or if it has a bad one and `skip_bad` is False.
+    """
+    problems, bad, names = [], [], set()
+    for index, (place, row) in enumerate(read_rows(path, "question")):
+        try:
+            payload = check_row(row)
+            if (name := payload.get("task_id", index)) in names:
+                raise BadProblem(f"task_id: {name!r} is the name of an earlier row too")
+            names.add(name)
+            problems.append((index, payload))
+        except BadProblem as problem:
+            if not skip_bad:
+                raise TaskError(
+                    f"{path}, {place}: {problem}; mend it, or set dataset.options.skip_bad=true to leave such rows out"
+                ) from problem
+            bad.append(f"{place}: {problem}")
+    if not problems:
+        raise TaskError(f"{path}: no problems; " + (f"the first row: {bad[0]}" if bad else "the file is empty"))
+    return problems, bad
+
+
+def _is_missing(value: object) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def _question(row: Mapping[str, Any]) -> str:
+    for name in QUESTIONS:
+        value = row.get(name)
+        if isinstance(value, list):  # a conversation: its last message asks
+            last = value[-1] if value else None
+            value = last.get("content") if isinstance(last, Mapping) and last.get("role") == "user" else None
+        if isinstance(value, str) and value.strip():
+            return value.strip()
+    raise BadProblem(f"question: none of the fields {', '.join(QUESTIONS)} holds a text that asks")
+
+
+def _answer(row: Mapping[str, Any]) -> str:
+    for name in ANSWERS:
+        value = row.get(name)
+        if isinstance(value, Mapping):
+            value = value.get("ground_truth")
+        if isinstance(value, (Mapping, list)) or (isinstance(value, str) and value.lstrip().startswith('{"')):
+            raise BadProblem(f"{name}: found tests of programs; such problems are of dataset.domain=coding")
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            value = repr(value)
+        if isinstance(value, str) and normal(value):
+            return value.strip()
+    raise BadProblem(f"answer: none of the fields {', '.join(ANSWERS)} holds an answer")
+
+
+def _choices(choices: object, answer: str) -> dict[str, Any]:
+    """The choices, and the letter of the right one."""
+    if not isinstance(choices, list) or not 2 <= len(choices) <= len(CHOICES) or len(set(map(str, choices))) < 2:
+        raise BadProblem(f"choices: found {choices!r:.80}, expected a list of 2 to {len(CHOICES)} different texts")
+    texts = [str(text).strip() for text in choices]
+    letter = CHOICES[texts.index(answer)] if answer in texts else choice(answer)
+    if letter is None or CHOICES.index(letter) >= len(texts):
+        raise BadProblem(f"answer: found {answer!r:.80}, expected one of the choices, or its letter")
+    return {"choices": texts, "answer": letter}

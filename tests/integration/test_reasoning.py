@@ -1,0 +1,54 @@
+"""Reasoning with the code tool through the whole program, with a tiny model that knows neither calls nor boxes."""
+
+import json
+import subprocess
+
+import pytest
+from runs_helpers import command, small_config
+
+from rlanything.runs.metrics import read_jsonl
+from rlanything.sandbox.kernel import SUPPORTED
+
+pytestmark = [pytest.mark.integration, pytest.mark.skipif(not SUPPORTED, reason="the sandbox wants Linux")]
+PROBLEMS = [{"question": f"What is {i} * {i + 1}?", "answer": i * (i + 1), "kind": "product"} for i in range(6)]
+
+
+def run(config, folder, script):
+    return subprocess.run(command(config, folder, script), capture_output=True, text=True, timeout=500, check=False)
+
+
+@pytest.fixture
+def config(world, tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    for split in ("train", "held_out"):
+        (data / f"{split}.jsonl").write_text("\n".join(map(json.dumps, PROBLEMS)))
+    config = small_config(data, world.model, tmp_path, "run")
+    config.dataset.domain, config.dataset.options = "reasoning", {"grading": "text"}
+    config.evaluation.splits, config.adaptation.enabled = ["held_out"], False
+    config.sandbox.num_runner, config.experiment.total_step = 2, 1
+    return config
+
+
+def test_a_run_trains_and_reports_and_an_evaluation_goes_on_where_it_stopped(config, tmp_path):
+    config.algorithm.band = [0.0, 1.0]
+    result = run(config, tmp_path, "reasoning_rl.py")
+    assert result.returncode == 0, result.stderr
+    [record] = [r for r in read_jsonl(tmp_path / "run/metrics.jsonl") if r["phase"] == "train"]
+    assert record["action/void"] == 1 and record["failures"] == 0 and record["ended/done"] == 1
+    assert record["reward/samples"] > 0 and "What is" in (tmp_path / "run/report.html").read_text()
+
+    config.experiment.name, config.evaluation.num_rollout, config.evaluation.num_task = "eval", 3, 0
+    for _ in range(2):
+        result = run(config, tmp_path, "reasoning_eval.py")
+        assert result.returncode == 0 and "product" in result.stdout, result.stderr
+    [figures] = read_jsonl(tmp_path / "eval/metrics.jsonl")
+    assert figures["success_rate"] == 0 and figures["pass@3"] == 0
+
+
+def test_a_template_without_tools_is_named_before_a_model_is_loaded(config, tmp_path):
+    config.dataset.prompt = "full"
+    result = run(config, tmp_path, "reasoning_rl.py")
+    assert result.returncode == 1 and "renders no tools" in result.stderr and "Traceback" not in result.stderr, (
+        result.stderr
+    )
