@@ -118,7 +118,7 @@ class Ending(StrEnum):
 
     DONE = "done"  # the environment said so
     TURNS = "turns"  # rollout.max_interaction_step
-    LENGTH = "length"  # a response was cut at rollout.max_response_tokens
+    LENGTH = "length"  # a response was cut at rollout.max_response_tokens, or the episode at max_episode_tokens
     CONTEXT = "context"  # the next prompt does not fit the engine's context
     BROKEN = "broken"  # `Trajectory.status` says what broke
 

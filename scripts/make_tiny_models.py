@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 from alfworld_games import pieces
 from coding_problems import GENERATED
+from reasoning_problems import GENERATED_REASONING
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from transformers.utils import logging
@@ -37,9 +38,15 @@ CODE = [
     # Words. A word without a vowel is a generated problem's data, and goes letter by letter.
     *(" ?[A-Za-z]*[aeiouy][A-Za-z]*", "[A-Za-z]"),
 ]
+# Parts of reasoning's texts: calls, boxes, numbers of two digits, words.
+CALLS = [
+    r'<tool_call>[\n ]\{"name": "code_interpreter", "arguments": \{"code": "',
+    *(r'"\}\}[\n ]</tool_call>', r"\\n", r"\\boxed\{", r"print\(", r"\)", r"\*\*", "[0-9]{1,2}", " ?[A-Za-z]+"),
+]
 # Patterns of what the tokenizer keeps whole.
-PIECES = {"alfworld": pieces.PIECES, "coding": CODE, GENERATED: CODE}
+PIECES = {"alfworld": pieces.PIECES, "coding": CODE, GENERATED: CODE, GENERATED_REASONING: CALLS}
 SPECIAL = ["<|endoftext|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]
+MORE_SPECIAL = {GENERATED_REASONING: ["<|tool|>"]}  # of single domains, by their name
 TEMPLATE = (
     "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
@@ -79,7 +86,8 @@ def make_tokenizer(domain: Domain, vocab_size: int, numbers: dict[str, int]) -> 
     )
     tokenizer.train_from_iterator(texts(domain, numbers), trainer)
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|end|>", pad_token="<|endoftext|>")
-    fast.add_special_tokens({"additional_special_tokens": SPECIAL[2:]})
+    more = MORE_SPECIAL.get(domain.config.dataset.domain, [])
+    fast.add_special_tokens({"additional_special_tokens": SPECIAL[2:] + more})
     fast.chat_template = TEMPLATE
     return fast
 

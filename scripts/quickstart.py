@@ -15,6 +15,7 @@ import time
 from dataclasses import dataclass
 
 from coding_problems import GENERATED
+from reasoning_problems import GENERATED_REASONING
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,15 @@ QUICKSTARTS = {
         "problems",
         "programming problems",
         ("scripts/generate_problems.py", "--train", "1200", "--eval", "250"),
+    ),
+    "reasoning": Quickstart(
+        "quickstart_reasoning",
+        "cache/quickstart/reasoning",
+        ("scripts/make_tiny_models.py", "--domain", GENERATED_REASONING, "--vocab", "900", "--hidden", "192"),
+        {"policy": "tiny", "reward": "policy"},
+        "problems",
+        "arithmetic problems",
+        ("scripts/generate_reasoning.py",),
     ),
     "osworld": Quickstart(
         "quickstart_osworld",

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from rlanything.algorithm.shaping import shaping
 from rlanything.config.plugins import bind_options, load_object
 from rlanything.config.schema import AlgorithmConfig
 from rlanything.errors import ConfigError
@@ -98,15 +99,19 @@ def _assign_rewards(group: Group, config: AlgorithmConfig) -> None:
 
 
 def episode_reward(trajectory: Trajectory, config: AlgorithmConfig) -> float:
-    """The outcome O (+1 or -1), or the environment's score with `algorithm.reward: score`. Raises ConfigError."""
+    """The outcome O (+1 or -1), or with `algorithm.reward: score` the environment's score, and the shaping's terms.
+
+    Raises ConfigError.
+    """
+    shaped = shaping(trajectory, config)
     if config.reward == "outcome":
-        return trajectory.outcome
+        return trajectory.outcome + shaped
     if trajectory.score is None or trajectory.score.reward is None:
         raise ConfigError(
             f"algorithm.reward: found score, but the environment of task {trajectory.task_id} gives no reward "
             "(Score.reward is None); expected outcome, or a domain whose environments give one"
         )
-    return trajectory.score.reward
+    return trajectory.score.reward + shaped
 
 
 def advantage_rule(config: AlgorithmConfig) -> Rule:

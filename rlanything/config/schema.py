@@ -147,6 +147,9 @@ class RolloutConfig(Section):
     """Longest episode [turns]."""
     max_response_tokens: PositiveInt = 512
     """Longest response of a turn [tokens]."""
+    max_episode_tokens: NonNegativeInt = 0
+    """Longest episode [tokens after the first prompt], if `history` is append_only; it then ends as truncated. 0 sets
+    no limit but the context's."""
     temperature: PositiveFloat = 1.0
     """Sampling temperature."""
     top_p: PositiveShare = 1.0
@@ -182,6 +185,18 @@ class AlgorithmConfig(Section):
     """Keyword arguments of the advantage rule."""
     reward: Literal["outcome", "score"] = "outcome"
     """Reward of an episode: `outcome` is +1 or -1, `score` is the environment's own number."""
+    call_bonus: float = 0.0
+    """Reward of each turn that calls a tool. Below 0 it is the price of a call."""
+    call_bonus_max: NonNegativeFloat = 0.4
+    """Most that calls earn or cost in an episode."""
+    call_bonus_on: Literal["wrong", "all"] = "wrong"
+    """Episodes whose calls count: those that failed, or all."""
+    overlong_limit: NonNegativeInt = 0
+    """Tokens after the first prompt, tool output included, at which the penalty is full. 0 penalises no length."""
+    overlong_buffer: PositiveInt = 4096
+    """Tokens before the limit from which on the penalty grows [tokens]."""
+    overlong_penalty: NonNegativeFloat = 1.0
+    """The full penalty."""
     outcome_weight: NonNegativeFloat = 1.0
     """Weight of the episode's reward in the integrated feedback (w_o in the paper)."""
     step_weight: NonNegativeFloat = 1.0

@@ -25,10 +25,12 @@ def print_plan(plan: Plan, progress: Progress) -> None:
     rollout, reward = config.rollout, config.reward
     episodes = rollout.num_trial * rollout.num_rollout_per_trial
     turns = episodes * rollout.max_interaction_step
+    tokens = rollout.max_interaction_step * rollout.max_response_tokens
+    tokens = episodes * min(tokens, rollout.max_episode_tokens or tokens)
     progress.line(
         f"a step: {rollout.num_trial} tasks (and up to {config.adaptation.max_candidate} candidates) x "
         f"{rollout.num_rollout_per_trial} episodes = {episodes} episodes, at most {turns} turns, "
-        f"{turns * rollout.max_response_tokens / 1e6:.2f} M policy tokens"
+        f"{tokens / 1e6:.2f} M policy tokens"
     )
     try:
         domain = make_domain(config)

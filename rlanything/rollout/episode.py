@@ -94,9 +94,16 @@ class Player:
         trajectory.status, trajectory.ending = Status.TRUNCATED, Ending.TURNS
         for i in range(config.max_interaction_step):
             prompt = history.prompt(trajectory.turns, steps)
+            left = config.max_response_tokens
+            if config.max_episode_tokens:
+                first_prompt = trajectory.turns[0].prompt if trajectory.turns else prompt
+                left = min(left, config.max_episode_tokens - (len(prompt.ids) - len(first_prompt.ids)))
+            if left <= 0:
+                trajectory.ending = Ending.LENGTH
+                return observation
             sampling = SamplingParams(
                 temperature=config.temperature,
-                max_tokens=config.max_response_tokens,
+                max_tokens=left,
                 top_p=config.top_p,
                 top_k=config.top_k,
                 stop_token_ids=chat.stop_ids,

@@ -208,6 +208,7 @@ def test_a_replica_whose_vllm_dies_in_a_transfer_is_started_anew_with_the_weight
     assert cluster.faults()["engine/policy_restarts"] >= 1
 
 
+@pytest.mark.slow
 def test_a_replica_that_fails_while_it_is_started_anew_is_started_once_more(cluster):
     engine = policy_engine(cluster)
     config = Path(cluster.config.model.policy.path) / "config.json"

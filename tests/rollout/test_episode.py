@@ -95,6 +95,16 @@ def test_a_response_that_is_cut_off_truncates_the_episode(domain, model):
     assert cut and all(t.status is Status.TRUNCATED and len(t.turns) == 1 for t in cut)
 
 
+def test_an_episode_that_is_too_long_is_truncated_at_its_limit(domain, model):
+    config = SHORT.model_copy(update={"max_interaction_step": 10, "max_response_tokens": 16, "max_episode_tokens": 60})
+    for trajectory in play(domain, model, config).valid:
+        first, last = trajectory.turns[0], trajectory.turns[-1]
+        assert len(last.prompt.ids) + len(last.response_ids) - len(first.prompt.ids) <= 60 and len(trajectory.turns) > 1
+        assert trajectory.status is Status.TRUNCATED and trajectory.ending is Ending.LENGTH
+    [whole] = play(domain, model, config.model_copy(update={"max_episode_tokens": 5}), num=1).valid
+    assert [len(turn.response_ids) for turn in whole.turns] == [5]
+
+
 def test_a_full_context_truncates_the_episode(domain, model):
     config = RolloutConfig(max_interaction_step=200, max_response_tokens=32)
     trajectory = play(domain, model, config, num=1).trajectories[0]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Literal
@@ -20,6 +20,7 @@ from rlanything.domains.base import Domain, Env, Observation, ParsedAction, Step
 from rlanything.domains.reasoning import prompts
 from rlanything.domains.reasoning.answers import boxed
 from rlanything.domains.reasoning.calls import TOOL, read_calls
+from rlanything.domains.reasoning.demonstrations import ReasoningDemonstrating
 from rlanything.domains.reasoning.env import ANSWER, CALLS, ReasoningEnv, ToolAnswers
 from rlanything.domains.reasoning.grading import Grader
 from rlanything.domains.reasoning.interpreter import CallLimits, Interpreter
@@ -69,6 +70,7 @@ class ReasoningDomain(Domain):
         self._tasks: dict[str, list[Task]] = {}
         self._sandbox: Sandbox | None = None
         self.grader = Grader(config.sandbox, self.options.grading == "algebra")
+        self.demonstrating = ReasoningDemonstrating(self)
         self.rewriting = None  # a variant's answer would be the rewriter's word alone
         options = self.options
         self.limits = CallLimits(call_s=options.call_s, session_s=options.session_s, max_chars=options.max_output_chars)
@@ -131,6 +133,21 @@ class ReasoningDomain(Domain):
         if answer is None:
             return ParsedAction(None, "neither a call of the tool nor a box with an answer", kind="void")
         return ParsedAction(json.dumps({ANSWER: answer}), kind="answer")
+
+    def script(self, task: Task) -> Iterator[str] | None:
+        """The calls of the row's solution, and the answer."""
+        if "cells" not in task.payload:
+            return None
+        calls = [json.dumps({CALLS: [{"code": cell}]}) for cell in task.payload["cells"]]
+        return iter([*calls, json.dumps({ANSWER: task.payload["answer"]})])
+
+    def typed_action(self, text: str, observation: Observation) -> str:
+        """`= ANSWER` answers; anything else is code for the tool."""
+        if text.startswith("="):
+            return json.dumps({ANSWER: text[1:].strip()})
+        if not self.options.tool:
+            raise ValueError("there is no tool; answer with = and the answer")
+        return json.dumps({CALLS: [{"code": text}]})
 
     def close(self) -> None:
         self.grader.close()

@@ -30,7 +30,8 @@ class ReasoningEnv(Env):
     """Actions are JSON: `{"calls": [{"code": ...} or {"error": ...}, ...]}`, or `{"answer": ...}`.
 
     None is a response with neither: it ends the episode unsolved, because nothing could be said to it. `interpreter` is
-    None if there is no tool.
+    None if there is no tool. If the row tells what a solution's calls show, a turn is progress if it finds one of these
+    values for the first time, or gives the right answer.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class ReasoningEnv(Env):
     ) -> None:
         self.problem, self.interpreter, self.grader, self.max_calls = problem, interpreter, grader, max_calls
         self.num_calls = 0
+        self.unknown: list[str] | None = list(problem["outputs"]) if "outputs" in problem else None
         self.answer: str | None = None
 
     async def reset(self) -> Observation:
@@ -46,24 +48,32 @@ class ReasoningEnv(Env):
     async def step(self, action: str | None) -> Observation:
         """Execute calls, or grade an answer. Raises SandboxFailure."""
         if action is None:
-            return Observation("", done=True, invalid=True, results=("void",))
+            return Observation("", done=True, invalid=True, results=("void",), label=self._label(False))
         given = json.loads(action)
         if CALLS not in given:
             self.answer = given[ANSWER]
             grade = await self._grade(given[ANSWER])
             result = "ok" if grade.right else f"wrong ({grade.rule})"
-            return Observation("", done=True, success=grade.right, results=(result,))
+            label = self._label(grade.right)
+            return Observation("", done=True, success=grade.right, results=(result,), label=label)
         answered = [await self._answer(call) for call in given[CALLS]]
         outputs = tuple(output for output, _ in answered)
+        found = [output for output in outputs if self.unknown and output in self.unknown]
+        if self.unknown:
+            self.unknown = [value for value in self.unknown if value not in found]
         return ToolAnswers(
             "\n".join(outputs),
             outputs=outputs,
             results=tuple(result for _, result in answered),
             invalid=all("error" in call for call in given[CALLS]),
+            label=self._label(bool(found)),
         )
 
     async def score(self, last: Observation) -> Score:
         return Score(success=last.success, answer=self.answer or "")
+
+    def _label(self, progress: bool) -> int | None:
+        return None if self.unknown is None else 1 if progress else -1
 
     async def _answer(self, call: Mapping[str, str]) -> tuple[str, str]:
         """The tool's answer to one call, and how it ended."""

@@ -23,9 +23,9 @@ class BadProblem(ValueError):
 
 
 def check_row(row: object) -> dict[str, Any]:
-    """Check a row and return it as a task's payload: `question`, `answer`, `kind`, and `choices` if it has them.
+    """Check a row and return it as a task's payload. Raises BadProblem.
 
-    Raises BadProblem.
+    The payload has `question`, `answer`, `kind`, and if the row has them `choices`, `cells`, `outputs` and `task_id`.
     """
     if not isinstance(row, Mapping):
         raise BadProblem(f"expected an object, found {type(row).__name__}")
@@ -34,6 +34,8 @@ def check_row(row: object) -> dict[str, Any]:
     payload["kind"] = next((str(row[name]) for name in KINDS if isinstance(row.get(name), str)), "problem")
     if choices := row.get("choices"):
         payload |= _choices(choices, payload["answer"])
+    if "cells" in row or "outputs" in row:
+        payload |= _solution(row.get("cells"), row.get("outputs"))
     if (name := row.get("task_id")) is not None:
         payload["task_id"] = str(name)
     try:
@@ -100,6 +102,16 @@ def _answer(row: Mapping[str, Any]) -> str:
         if isinstance(value, str) and normal(value):
             return value.strip()
     raise BadProblem(f"answer: none of the fields {', '.join(ANSWERS)} holds an answer")
+
+
+def _solution(cells: object, outputs: object) -> dict[str, Any]:
+    """The calls of a solution, and what they show."""
+    for texts in (cells, outputs):
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            raise BadProblem("cells, outputs: expected two lists of texts, the calls of a solution and what they show")
+    if len(cells) != len(outputs):  # type: ignore[arg-type]
+        raise BadProblem(f"cells, outputs: found {len(cells)} and {len(outputs)} texts, expected as many")  # type: ignore[arg-type]
+    return {"cells": cells, "outputs": outputs}
 
 
 def _choices(choices: object, answer: str) -> dict[str, Any]:

@@ -1,0 +1,42 @@
+"""What an episode's reward gains and loses by how it went, besides its outcome. Pure.
+
+Source: DemyAgent (arXiv 2510.11701), equation 8 and its code; the penalty of length is DAPO's (arXiv 2503.14476).
+"""
+
+from __future__ import annotations
+
+from rlanything.config.schema import AlgorithmConfig
+from rlanything.types import Trajectory
+
+CALL = "call"  # the kind of turns that call a tool
+
+
+def shaping(trajectory: Trajectory, config: AlgorithmConfig) -> float:
+    """The sum of all terms."""
+    return call_bonus(trajectory, config) + overlong_penalty(trajectory, config)
+
+
+def call_bonus(trajectory: Trajectory, config: AlgorithmConfig) -> float:
+    """`call_bonus` for each turn that called a tool, `call_bonus_max` at most."""
+    if trajectory.success and config.call_bonus_on == "wrong":
+        return 0.0
+    bonus = config.call_bonus * sum(turn.kind == CALL for turn in trajectory.turns)
+    return max(-config.call_bonus_max, min(config.call_bonus_max, bonus))
+
+
+def overlong_penalty(trajectory: Trajectory, config: AlgorithmConfig) -> float:
+    """0 up to `overlong_limit` - `overlong_buffer` tokens, then linearly down to -`overlong_penalty` at the limit, and
+    further beyond it."""
+    if not config.overlong_limit:
+        return 0.0
+    beyond = num_tokens(trajectory) - (config.overlong_limit - config.overlong_buffer)
+    return -config.overlong_penalty * max(0.0, beyond / config.overlong_buffer)
+
+
+def num_tokens(trajectory: Trajectory) -> int:
+    """Tokens after the first prompt: responses and, if every prompt continues the last one, what answered them."""
+    if not trajectory.turns:
+        return 0
+    first, last = trajectory.turns[0], trajectory.turns[-1]
+    grown = len(last.prompt.ids) + len(last.response_ids) - len(first.prompt.ids)
+    return max(grown, sum(len(turn.response_ids) for turn in trajectory.turns))

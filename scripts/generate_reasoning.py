@@ -1,0 +1,40 @@
+"""Make arithmetic problems with answers, and the calls of the code tool that solve them.
+
+    python scripts/generate_reasoning.py --out data/generated
+
+writes train.jsonl and eval_in_distribution.jsonl (other questions), as data/README.md describes. The same seed makes
+the same problems.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from pathlib import Path
+
+from reasoning_problems.generator import generate
+
+from rlanything.processes.guard import run_guarded
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="folder to write")
+    parser.add_argument("--train", type=int, default=6000, help="problems to train on (default 6000)")
+    parser.add_argument("--eval", type=int, default=300, help="problems of the evaluation split (default 300)")
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    held_out = generate(args.eval, args.seed + 1)
+    train = generate(args.train, args.seed, without={row["question"] for row in held_out})
+    for name, rows in (("train", train), ("eval_in_distribution", held_out)):
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (args.out / f"{name}.jsonl").write_text(text, encoding="utf-8")
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(row["kind"] for row in rows).items()))
+        print(f"{args.out / name}.jsonl: {len(rows)} problems ({kinds})")
+
+
+if __name__ == "__main__":
+    run_guarded(main, "makes them anew")

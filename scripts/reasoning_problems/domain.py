@@ -1,0 +1,96 @@
+"""The reasoning domain with demonstrations that leave something to learn: when to call the tool, and what to write.
+
+The policy is shown calls for some problems of each kind, and the bare right answer for the others, which a tiny model
+can give for the easy ones alone. The reward model is shown right and wrong steps.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+
+from rlanything.config.schema import Config
+from rlanything.domains.parts import Conversation, Demonstrating
+from rlanything.domains.reasoning.calls import call_text
+from rlanything.domains.reasoning.demonstrations import ReasoningDemonstrating, answer_text
+from rlanything.domains.reasoning.domain import ReasoningDomain
+from rlanything.errors import TaskError
+from rlanything.types import Prompt, Task, Trajectory, Turn, assistant
+
+from .generator import EASY, ONE, TWO, shown
+
+CALLS = {EASY: 0.15, ONE: 0.6, TWO: 0.6}  # shares of demonstrations that call the tool
+WRONG = 0.4  # chance that a step to be judged is wrong
+_NUMBER = re.compile(r"\d+")
+
+
+class GeneratedReasoning(ReasoningDomain):
+    """Reasoning on problems of scripts/generate_reasoning.py."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.demonstrating = GeneratedDemonstrating(self)
+
+
+class GeneratedDemonstrating(Demonstrating):
+    """Demonstrations that are made of the rows' cells."""
+
+    def __init__(self, domain: ReasoningDomain) -> None:
+        self.domain, self.shown = domain, ReasoningDemonstrating(domain)
+
+    def conversations(self, role: str, split: str, seed: int) -> Iterator[Conversation]:
+        if role == "rewriter":
+            raise TaskError("generated problems have no demonstrations for the rewriter")
+        return self._endless(role, self.domain.tasks(split), random.Random(f"{role}/{seed}"))
+
+    def _endless(self, role: str, tasks: list[Task], rng: random.Random) -> Iterator[Conversation]:
+        while True:
+            task = rng.choice(tasks)
+            if role == "reward":
+                yield from self._judged(task, rng)
+            else:
+                yield self.shown.solution(task, with_calls=rng.random() < CALLS[task.payload["kind"]])
+
+    def _judged(self, task: Task, rng: random.Random) -> Iterator[Conversation]:
+        """Yield judgements of the steps of an episode, of which some are wrong."""
+        trajectory = Trajectory(task_id=task.id, index=0, first_observation=task.payload["question"])
+        known, cells = task.payload["outputs"], list[str]()
+        called = rng.random() < CALLS[task.payload["kind"]]
+        for cell, output in zip(task.payload["cells"], known, strict=True) if called else ():
+            while rng.random() < WRONG:
+                wrong = _mistaken(cell, rng)
+                heard = shown([*cells, wrong])[-1]
+                if heard != output:
+                    yield self._step(task, trajectory, call_text(wrong), heard, good=False)
+            cells.append(cell)
+            yield self._step(task, trajectory, call_text(cell), output, good=True)
+        answer = task.payload["answer"]
+        good = rng.random() >= WRONG
+        yield self._step(task, trajectory, answer_text(answer if good else _mistaken(answer, rng)), "", good)
+
+    def _step(self, task: Task, trajectory: Trajectory, text: str, heard: str, good: bool) -> Conversation:
+        nothing = Prompt(ids=[])
+        trajectory.turns.append(
+            Turn(prompt=nothing, response_ids=[], logprobs=[], text=text, action=None, observation=heard)
+        )
+        assert self.domain.judging is not None
+        asked = self.domain.judging.messages(task, trajectory, len(trajectory.turns) - 1)
+        said = f"\\boxed{{{1 if good else -1}}}"
+        return Conversation(
+            messages=[*asked, assistant(said)], trained=[False] * len(asked) + [True], key=f"{task.id}/{id(trajectory)}"
+        )
+
+
+def _mistaken(text: str, rng: random.Random) -> str:
+    """A cell or an answer with another number in it, or a cell without numbers with one more."""
+    places = list(_NUMBER.finditer(text))
+    if not places:
+        return text.removesuffix(")") + f"+{rng.randint(1, 9)})"
+    place = rng.choice(places)
+    number = int(place[0])
+    other = number
+    while other == number:
+        other = rng.choice([rng.randint(1, 99), number + rng.choice((-10, -1, 1, 10)), number // 10, number * 2])
+        other = max(1, other)
+    return f"{text[: place.start()]}{other}{text[place.end() :]}"

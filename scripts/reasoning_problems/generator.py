@@ -1,0 +1,131 @@
+"""Arithmetic in words, with the calls that solve it: sums for the head, products for one call, branches for two.
+
+A wording has numbers drawn into it. Its cells compute the answer, so what they show is proven by execution. Some
+questions begin with a sentence that does not matter, with a number of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import random
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+EASY, ONE, TWO = "easy", "one call", "two calls"
+SHARES = {EASY: 1.0, ONE: 1.0, TWO: 1.0}  # of the kinds, relative to one another
+MAX_FRUITLESS = 20_000  # draws without a new problem, after which there is none left
+ASIDES = ("", "", "", "The shop opened {x} years ago. ", "It is {x} degrees outside. ", "Page {x} says: ")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """Problems that differ in their numbers. Wordings and cells are format strings of these."""
+
+    kind: str
+    ranges: tuple[tuple[int, int], ...]
+    """First and last number of a, b, ..."""
+    wordings: tuple[str, ...]
+    cells: tuple[str, ...]
+    otherwise: str = ""
+    """The second cell if the first one shows an odd number; empty if there is one way only."""
+
+
+LOW, HIGH = (1, 9), (11, 99)
+FAMILIES = (
+    Family(
+        kind=EASY,
+        ranges=(LOW, LOW),
+        wordings=("Ann has {a} apples and finds {b} more. How many has she?", "What is {a} plus {b}?"),
+        cells=("print({a}+{b})",),
+    ),
+    Family(
+        kind=EASY,
+        ranges=((10, 18), LOW),
+        wordings=("Of {a} birds {b} fly away. How many stay?", "What is {a} minus {b}?"),
+        cells=("print({a}-{b})",),
+    ),
+    Family(
+        kind=ONE,
+        ranges=(HIGH, HIGH),
+        wordings=("A box holds {a} pens. How many pens do {b} boxes hold?", "What is {a} times {b}?"),
+        cells=("print({a}*{b})",),
+    ),
+    Family(
+        kind=ONE,
+        ranges=(HIGH, HIGH, HIGH),
+        wordings=(
+            "A farmer packs {a} crates of {b} eggs and {c} eggs break. How many are whole?",
+            "{a} rows have {b} seats each and {c} seats are taken. How many are free?",
+        ),
+        cells=("print({a}*{b}-{c})",),
+    ),
+    Family(
+        kind=ONE,
+        ranges=(LOW, HIGH, HIGH),
+        wordings=(
+            "What remains when {a} to the power {b} is divided by {c}?",
+            "Find {a} to the power {b} modulo {c}.",
+        ),
+        cells=("print({a}**{b}%{c})",),
+    ),
+    Family(
+        kind=TWO,
+        ranges=(HIGH, HIGH),
+        wordings=(
+            "Let n be {a} times {b}. If n is even give half of n, else give 3 times n plus 1.",
+            "Multiply {a} by {b}. Halve an even result; of an odd one take 3 times it plus 1.",
+        ),
+        cells=("n={a}*{b}\nprint(n)", "print(n//2)"),
+        otherwise="print(3*n+1)",
+    ),
+    Family(
+        kind=TWO,
+        ranges=(HIGH, HIGH),
+        wordings=(
+            "Let n be {a} plus {b}. If n is even give n times n, else give n times 7.",
+            "Add {a} and {b}. Square an even result; of an odd one take 7 times it.",
+        ),
+        cells=("n={a}+{b}\nprint(n)", "print(n*n)"),
+        otherwise="print(n*7)",
+    ),
+)
+
+
+def generate(num: int, seed: int, without: Collection[str] = ()) -> list[dict[str, Any]]:
+    """`num` different problems as rows of `data/README.md`, none of whose questions is in `without`."""
+    rng, seen, rows, fruitless = random.Random(seed), set(without), list[dict[str, Any]](), 0
+    while len(rows) < num and fruitless < MAX_FRUITLESS:
+        row = make_row(rng)
+        fruitless += 1
+        if row["question"] not in seen:
+            seen.add(row["question"])
+            rows.append(row)
+            fruitless = 0
+    return rows
+
+
+def make_row(rng: random.Random) -> dict[str, Any]:
+    """A problem with its answer, its kind, and the cells that solve it with what they show."""
+    kind = rng.choices(list(SHARES), list(SHARES.values()))[0]
+    family = rng.choice([family for family in FAMILIES if family.kind == kind])
+    numbers = {name: rng.randint(*span) for name, span in zip("abc", family.ranges, strict=False)}
+    question = rng.choice(ASIDES).format(x=rng.randint(2, 99)) + rng.choice(family.wordings).format(**numbers)
+    cells = [cell.format(**numbers) for cell in family.cells]
+    if family.otherwise and int(shown(cells[:1])[0]) % 2:
+        cells[1] = family.otherwise.format(**numbers)
+    outputs = shown(cells)
+    return {"question": question, "answer": outputs[-1], "kind": kind, "cells": cells, "outputs": outputs}
+
+
+def shown(cells: Sequence[str]) -> list[str]:
+    """What each cell prints. The cells are this module's own, and not a model's."""
+    names: dict[str, Any] = {}
+    outputs = []
+    for cell in cells:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(cell, names)
+        outputs.append(printed.getvalue().strip())
+    return outputs

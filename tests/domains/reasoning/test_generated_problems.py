@@ -1,0 +1,100 @@
+"""Generated arithmetic: proven by execution, learnable from demonstrations, with exact labels."""
+
+import asyncio
+import json
+from contextlib import closing
+from itertools import islice
+
+import pytest
+from builders import config_of
+from reasoning_problems import GENERATED_REASONING
+from reasoning_problems.generator import EASY, ONE, TWO, generate
+
+from rlanything.domains.reasoning.answers import boxed
+from rlanything.domains.reasoning.calls import call_text, read_calls
+from rlanything.domains.registry import make_domain
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return generate(60, seed=3)
+
+
+@pytest.fixture
+def domain(rows, tmp_path):
+    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    with closing(make_domain(config_of(GENERATED_REASONING, tmp_path, grading="text", call_s=2.0))) as made:
+        yield made
+
+
+def play(domain, task, *responses):
+    async def run():
+        env, seen = domain.make_env(task), []
+        await env.reset()
+        for response in responses:
+            seen.append(await env.step(domain.parse_action(response, None).action))
+        return seen
+
+    return asyncio.run(run())
+
+
+def test_the_same_seed_makes_the_same_problems_and_held_out_ones_are_others(rows):
+    assert generate(60, seed=3) == rows and len({row["question"] for row in rows}) == 60
+    assert {row["kind"] for row in rows} == {EASY, ONE, TWO}
+    others = generate(60, seed=3, without={row["question"] for row in rows})
+    assert not {row["question"] for row in rows} & {row["question"] for row in others}
+
+
+def test_every_script_solves_its_problem_in_the_sandbox_and_each_step_is_progress(domain):
+    async def solve(task):
+        env, seen = domain.make_env(task), []
+        await env.reset()
+        for action in domain.script(task):
+            seen.append(await env.step(action))
+        return seen, await env.score(seen[-1])
+
+    for task in domain.tasks("train")[:20]:
+        seen, score = asyncio.run(solve(task))
+        assert score.success and [o.text for o in seen[:-1]] == task.payload["outputs"]
+        assert {o.label for o in seen} == {1}
+
+
+def test_a_value_that_is_known_or_not_needed_is_no_progress(domain):
+    task = next(task for task in domain.tasks("train") if task.payload["kind"] == TWO)
+    first, second = task.payload["cells"]
+    responses = [
+        call_text("1234567"),
+        call_text(first),
+        call_text(first),
+        "<tool_call>",
+        call_text(second),
+        "\\boxed{0}",
+    ]
+    assert [o.label for o in play(domain, task, *responses)] == [-1, 1, -1, -1, 1, -1]
+
+
+def test_demonstrations_of_the_policy_call_or_answer_right_away_and_are_right(domain):
+    answers = {task.payload["question"]: task.payload for task in domain.tasks("train")}
+    called = {kind: [] for kind in (EASY, ONE, TWO)}
+    for made in islice(domain.demonstrations("policy", "train", 0), 300):
+        row = answers[made.messages[0]["content"]]
+        said = [m["content"] for m in made.messages if m["role"] == "assistant"]
+        assert boxed(said[-1]) == row["answer"] and [m["role"] == "assistant" for m in made.messages] == made.trained
+        calls = [call.code for text in said[:-1] for call in read_calls(text)]
+        assert calls in ([], row["cells"])
+        called[row["kind"]].append(bool(calls))
+    shares = {kind: sum(found) / len(found) for kind, found in called.items()}
+    assert shares[EASY] < 0.35 < shares[ONE] < 0.85 and 0.35 < shares[TWO] < 0.85
+
+
+def test_judged_steps_are_right_and_wrong_and_their_scores_are_true(domain):
+    task_of = {task.payload["question"]: task for task in domain.tasks("train")}
+    scores = []
+    for made in islice(domain.demonstrations("reward", "train", 0), 60):
+        [score, _] = domain.judging.parse(made.messages[-1]["content"])
+        asked = made.messages[0]["content"].splitlines()
+        steps = [line[2:] for line in asked if line.startswith("> ")]
+        seen = play(domain, task_of[asked[0]], *steps)
+        assert seen[-1].label == score, asked
+        scores.append(score)
+    assert 0.2 < scores.count(1) / len(scores) < 0.8
