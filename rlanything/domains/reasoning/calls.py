@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from rlanything.types import Tool
 
-OPEN, CLOSE, THOUGHT = "<tool_call>", "</tool_call>", "</think>"
+OPEN, CLOSE = "<tool_call>", "</tool_call>"
+THOUGHT, THOUGHT_END = "<think>", "</think>"
 TOOL_NAME, ARGUMENT = "code_interpreter", "code"
 TOOL: Tool = {
     "type": "function",
@@ -44,8 +45,8 @@ class Call:
 
 
 def spoken(text: str) -> str:
-    """The response without its thoughts: calls and boxes in them are drafts."""
-    return text.rpartition(THOUGHT)[2]
+    """The response without its thoughts, the last of which may be cut off: calls and boxes in them are drafts."""
+    return text.rpartition(THOUGHT_END)[2].partition(THOUGHT)[0]
 
 
 def read_calls(text: str) -> list[Call]:

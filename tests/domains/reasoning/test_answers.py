@@ -77,6 +77,7 @@ BOXES = [
     ("\\boxed{\\{1,2\\}}", "\\{1,2\\}"), ("\\boxed{}", ""), ("70", None), ("", None), ("boxed{70}", None),
     ("\\boxed70", None),
     ("\\boxed{70", None), ("<think>\\boxed{1}</think>\\boxed{2}", "2"), ("<think>\\boxed{1}</think>2", None),
+    ("<think>\\boxed{1} so", None),
     ("a\nb \\boxed{c\nd}", "c\nd"),
     ("\\boxed{70}" + " " * 500, "70"),
 ]  # fmt: skip
