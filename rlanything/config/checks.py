@@ -114,6 +114,17 @@ def _algorithm(config: Config) -> Iterator[str]:
             "whole distribution, so that training on such samples is biased; use top_p=1 top_k=0, or set "
             "rollout.allow_biased_sampling=true"
         )
+    algorithm = config.algorithm
+    if 0 < algorithm.overlong_limit < algorithm.overlong_buffer:
+        yield (
+            f"algorithm.overlong_limit={algorithm.overlong_limit}: less than algorithm.overlong_buffer="
+            f"{algorithm.overlong_buffer}, so that the shortest episode would be penalised; lower the buffer"
+        )
+    if rollout.max_episode_tokens and rollout.history == "paper":
+        yield (
+            f"rollout.max_episode_tokens={rollout.max_episode_tokens}: prompts of rollout.history=paper do not grow; "
+            "set it to 0, or history=append_only"
+        )
     for role, training in _trainings(config):
         if 0 < training.dual_clip <= 1:
             yield (

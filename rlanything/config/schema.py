@@ -196,7 +196,7 @@ class AlgorithmConfig(Section):
     overlong_buffer: PositiveInt = 4096
     """Tokens before the limit from which on the penalty grows [tokens]."""
     overlong_penalty: NonNegativeFloat = 1.0
-    """The full penalty."""
+    """The penalty at the limit; beyond it, it goes on growing."""
     outcome_weight: NonNegativeFloat = 1.0
     """Weight of the episode's reward in the integrated feedback (w_o in the paper)."""
     step_weight: NonNegativeFloat = 1.0

@@ -148,10 +148,11 @@ class Player:
                 trajectory.phases[phase] = trajectory.phases.get(phase, 0.0) + seconds
             steps.append(Step(response=text, action=parsed.action, observation=observation))
             self.judge.on_turn(task, trajectory, i)
-            if observation.done:
+            cut = completion.stop_reason == "length"  # a cut response cannot be followed by an answer
+            if observation.done and not (cut and not observation.success):
                 trajectory.status, trajectory.ending = Status.COMPLETED, Ending.DONE
                 return observation
-            if completion.stop_reason == "length":  # a cut response cannot be followed by an answer
+            if cut:
                 trajectory.ending = Ending.LENGTH
                 return observation
         return observation

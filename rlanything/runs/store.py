@@ -124,7 +124,7 @@ def _trajectory(row: Row) -> Trajectory:
     plain = ("task_id", "index", "first_observation", "error", "seconds", "retries", "reward")
     return Trajectory(
         first_images=tuple(row["first_images"]),
-        phases=dict(row["phases"]),
+        phases=dict(row.get("phases") or {}),  # episodes of earlier versions have none
         turns=[_turn(t) for t in row["turns"]],
         score=Score(**row["score"]) if row["score"] else None,
         status=Status(row["status"]),

@@ -22,6 +22,7 @@ from .generator import EASY, ONE, TWO, shown
 
 CALLS = {EASY: 0.15, ONE: 0.6, TWO: 0.6}  # shares of demonstrations that call the tool
 WRONG = 0.4  # chance that a step to be judged is wrong
+_OWN = re.compile(r"(?:n=\d+[*+]\d+\n)?print\([0-9n+*/%-]+\)")  # what may be executed here, outside of the sandbox
 _NUMBER = re.compile(r"\d+")
 
 
@@ -56,6 +57,8 @@ class GeneratedDemonstrating(Demonstrating):
         """Yield judgements of the steps of an episode, of which some are wrong."""
         trajectory = Trajectory(task_id=task.id, index=0, first_observation=task.payload["question"])
         known, cells = task.payload["outputs"], list[str]()
+        if bad := [cell for cell in task.payload["cells"] if not _OWN.fullmatch(cell)]:
+            raise TaskError(f"problem {task.id}: {bad[0]!r:.80} is no cell of scripts/generate_reasoning.py")
         called = rng.random() < CALLS[task.payload["kind"]]
         for cell, output in zip(task.payload["cells"], known, strict=True) if called else ():
             while rng.random() < WRONG:

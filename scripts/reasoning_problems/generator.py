@@ -120,7 +120,7 @@ def make_row(rng: random.Random) -> dict[str, Any]:
 
 
 def shown(cells: Sequence[str]) -> list[str]:
-    """What each cell prints. The cells are this module's own, and not a model's."""
+    """What each cell prints. They are executed here: callers give arithmetic of this module's forms alone."""
     names: dict[str, Any] = {}
     outputs = []
     for cell in cells:

@@ -102,6 +102,11 @@ def test_an_evaluation_spreads_over_nodes_without_a_word_of_learners(name):
         ("engine.policy.own_process=true", "acting episodes would wait for one another"),
         ("engine.rewriter.max_model_len=100", "engine.rewriter.max_model_len: found 100, expected more than"),
         ("adaptation.alpha_low=0.9", "alpha_low, alpha_high: found 0.9, 0.8, expected alpha_low < alpha_high"),
+        ("algorithm.overlong_limit=2048", "less than algorithm.overlong_buffer=4096"),
+        (
+            "rollout.max_episode_tokens=9 rollout.history=paper",
+            "max_episode_tokens=9: prompts of",
+        ),
         ("training.policy.dual_clip=0.5", "training.policy.dual_clip=0.5: expected more than 1, or 0 for none"),
         ("adaptation.alpha_high=1.2", "adaptation.alpha_high: found 1.2, expected a number from 0 to 1"),
         ("engine.policy.max_model_len=100", "engine.policy.max_model_len: found 100, expected more than"),

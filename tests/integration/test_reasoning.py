@@ -35,7 +35,7 @@ def test_a_run_trains_and_reports_and_an_evaluation_goes_on_where_it_stopped(con
     result = run(config, tmp_path, "reasoning_rl.py")
     assert result.returncode == 0, result.stderr
     [record] = [r for r in read_jsonl(tmp_path / "run/metrics.jsonl") if r["phase"] == "train"]
-    assert record["action/void"] == 1 and record["failures"] == 0 and record["ended/done"] == 1
+    assert record["action/void"] == 1 and record["failures"] == 0 and record["ended/done"] + record["ended/length"] == 1
     assert record["reward/samples"] > 0 and "What is" in (tmp_path / "run/report.html").read_text()
 
     config.experiment.name, config.evaluation.num_rollout, config.evaluation.num_task = "eval", 3, 0

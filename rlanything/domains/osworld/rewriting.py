@@ -66,7 +66,7 @@ def choice(
     now, other = rng.choice(pairs)
     accuracy = rng.uniform(0.8, 1.0) if harder else rng.uniform(0.0, 0.2)
     asked = prompts.rewrite(checks, (now, checks[now]), direction, round(accuracy * 8) / 8, "", style)
-    return asked, f'{{"{other}": "{checks[other]}"}}'
+    return asked, json.dumps({other: checks[other]}, ensure_ascii=False)
 
 
 def identity(task: Task) -> str:

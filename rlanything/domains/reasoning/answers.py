@@ -15,13 +15,17 @@ from rlanything.domains.reasoning.calls import spoken
 LONGEST = 300  # characters of an answer; a longer one is no answer to a question with a short truth
 CHOICES = "ABCDEFGHIJ"
 
+_BRACE = re.compile(r"(?<!\\)[{}]")
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*(?=\{)")
 _WRAPPED = re.compile(r"\\(?:text\w*|math(?:rm|bf|it|sf|tt)|mbox|boxed|fbox|operatorname)\s*\{([^{}]*)\}")
 _SPACES = re.compile(r"\\[,;:! ]|\\q?quad\b|~|\\left\b|\\right\b|\\displaystyle\b|\{\}")
+_THIN_THOUSANDS = re.compile(r",?(?:\\[,! ]|~)(?=\d{3})")
+_DIGITS = re.compile(r"[-+]?\d{1,3}(?:,?(?:\\[,! ]|~)\d{3})+(?:\.\d+)?")
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:(?:,|\{,\})\d{3})+(?:\.\d+)?")
 _FRACTION = re.compile(r"([-+]?)\\[dtc]?frac\s*(?:\{([-+]?\d+)\}|(\d))\s*(?:\{([-+]?\d+)\}|(\d))")
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,3}|/[-+]?\d+)?")
-_CHOICE = re.compile(r"\(?([A-J])\)?(?![A-Za-z\d])(?:[.:)\s].*)?", re.DOTALL)
+_CHOICE = re.compile(r"\(?([A-Ja-j])\)?(?:[.:)]\s*\S.*|[.:]?|\s+(?!(?:and|or)\b)\S.*)", re.DOTALL)
+_WORDS = re.compile(r"[A-Za-z]+(?: [A-Za-z]+)*")
 _QUOTES = "'\"`“”‘’ "
 
 
@@ -37,19 +41,21 @@ class Grade:
 def boxed(text: str) -> str | None:
     r"""The content of the last \boxed{...} that is closed, outside of thoughts; None if there is none."""
     said = spoken(text)
-    for found in reversed(list(_BOX.finditer(said))):
-        depth = 0
-        for i in range(found.end(), len(said)):
-            if said[i - 1] != "\\":
-                depth += {"{": 1, "}": -1}.get(said[i], 0)
-            if depth == 0:
-                return said[found.end() + 1 : i].strip()
-    return None
+    boxes = {found.end() for found in _BOX.finditer(said)}  # places of their braces
+    last: tuple[int, int] | None = None
+    open_braces: list[int] = []
+    for brace in _BRACE.finditer(said):
+        if brace[0] == "{":
+            open_braces.append(brace.start())
+        elif open_braces and (start := open_braces.pop()) in boxes and (last is None or start > last[0]):
+            last = start, brace.start()
+    return said[last[0] + 1 : last[1]].strip() if last else None
 
 
 def normal(answer: str) -> str:
     """An answer without what never matters: dollars, quotes, LaTeX for text and space, separators of thousands."""
-    answer = answer.replace("\N{MINUS SIGN}", "-").replace("−", "-")
+    answer = answer.replace("\N{MINUS SIGN}", "-").replace("\N{EN DASH}", "-")
+    answer = _THIN_THOUSANDS.sub("", answer) if _DIGITS.fullmatch(answer.strip("$ ")) else answer
     while (plain := _WRAPPED.sub(r"\1", answer)) != answer:
         answer = plain
     answer = " ".join(_SPACES.sub(" ", answer).split())
@@ -69,13 +75,16 @@ def number(answer: str) -> Fraction | None:
 
 
 def choice(answer: str) -> str | None:
-    """The letter of a choice that an answer begins with: `B`, `(B)`, `B. 3.4 eV`; None if it begins with none."""
+    """The letter of a choice that an answer begins with: `B`, `b`, `(B)`, `B. 3.4 eV`; None if it begins with none, or
+    names several."""
     found = _CHOICE.fullmatch(normal(answer))
-    return found[1] if found else None
+    return found[1].upper() if found else None
 
 
 def same(answer: str, truth: str) -> Grade | None:
     """Whether an answer is the truth as text or as a number; None if algebra has to decide."""
+    if len(answer) > 4 * LONGEST:
+        return Grade(right=False, rule="too long")
     ours, theirs = normal(answer), normal(truth)
     if ours == theirs:
         return Grade(right=True, rule="text")
@@ -84,7 +93,8 @@ def same(answer: str, truth: str) -> Grade | None:
         return Grade(right=x == y, rule="number")
     if not ours:
         return Grade(right=False, rule="empty")
-    if len(ours) == len(theirs) == 1 and ours.isalpha() and theirs.isalpha():  # algebra takes b for B
+    # Algebra takes b for B, and a word for the product of its letters.
+    if _WORDS.fullmatch(ours) and _WORDS.fullmatch(theirs) and len(ours) + len(theirs) != 3:
         return Grade(right=False, rule="text")
     if len(ours) > LONGEST:
         return Grade(right=False, rule="too long")

@@ -46,7 +46,11 @@ class Call:
 
 def spoken(text: str) -> str:
     """The response without its thoughts, the last of which may be cut off: calls and boxes in them are drafts."""
-    return text.rpartition(THOUGHT_END)[2].partition(THOUGHT)[0]
+    thought, ended, said = text.partition(THOUGHT_END)
+    if text.lstrip().startswith(THOUGHT):
+        return said
+    # The prompt may have opened the thought. Marks within a text or a call are no thought.
+    return said if ended and THOUGHT not in thought else text
 
 
 def read_calls(text: str) -> list[Call]:

@@ -39,7 +39,11 @@ class ReasoningDemonstrating(Demonstrating):
         """The solution as a conversation; without its calls it is the answer alone."""
         messages: list[Message] = self.domain.opening(task, Observation(task.payload["question"]))
         trained = [False] * len(messages)
-        steps = zip(task.payload["cells"], task.payload["outputs"], strict=True) if with_calls else ()
+        steps = (
+            zip(task.payload["cells"], task.payload["outputs"], strict=True)
+            if with_calls and self.domain.options.tool
+            else ()
+        )
         for cell, output in steps:
             messages += [assistant(call_text(cell)), tool(output)]
             trained += [True, False]

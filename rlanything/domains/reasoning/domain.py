@@ -138,7 +138,8 @@ class ReasoningDomain(Domain):
         """The calls of the row's solution, and the answer."""
         if "cells" not in task.payload:
             return None
-        calls = [json.dumps({CALLS: [{"code": cell}]}) for cell in task.payload["cells"]]
+        cells = task.payload["cells"] if self.options.tool else []
+        calls = [json.dumps({CALLS: [{"code": cell}]}) for cell in cells]
         return iter([*calls, json.dumps({ANSWER: task.payload["answer"]})])
 
     def typed_action(self, text: str, observation: Observation) -> str:

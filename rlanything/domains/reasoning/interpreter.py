@@ -1,7 +1,8 @@
 """A code interpreter whose state lasts as long as an episode, on a sandbox whose programs share nothing.
 
 A session is the list of its cells. A call runs a fresh, isolated program: the earlier cells again, unheard, then the
-new one. The sandbox seeds all programs alike, so the replay is exact. Nothing lives between calls: a thousand episodes
+new one. The sandbox seeds `random` and hashes, and the notebook numpy's global generator, so the replay gives the same
+state; only what asks the clock or the system for randomness differs. Nothing lives between calls: a thousand episodes
 hold no process, a retry and a resumed run need nothing, and no state leaks from one episode to another.
 """
 
@@ -24,6 +25,7 @@ STOPPED = {
     Verdict.MEMORY_LIMIT: "the cell took too much memory and was stopped",
     Verdict.OUTPUT_LIMIT: "the cell wrote too much and was stopped",
     Verdict.RUNTIME_ERROR: "the cell ended the interpreter",
+    Verdict.OK: "the cell ended the interpreter",
 }
 
 
@@ -54,7 +56,8 @@ class Interpreter:
     """Processor time of all programs so far [s]."""
 
     async def call(self, code: str) -> tuple[str, str]:
-        """Run a cell. Returns what it wrote, and how it ended: "ok", "exception", or the name of a limit's verdict.
+        """Run a cell. Returns what it wrote, and how it ended: "ok", "exception", "ended" (it ended the interpreter),
+        or the name of a limit's verdict.
 
         A cell that was stopped leaves nothing behind, and the output says so. Raises SandboxFailure.
         """
@@ -73,13 +76,15 @@ class Interpreter:
         if result.verdict is Verdict.SANDBOX_ERROR:
             raise SandboxFailure(result.error)
         text = result.output.decode("utf-8", "backslashreplace").strip()
-        raised = result.exit_code == notebook.RAISED and result.verdict is Verdict.RUNTIME_ERROR
-        if result.verdict is Verdict.OK or raised:
+        ended = result.verdict is Verdict.RUNTIME_ERROR and result.exit_code in (notebook.DONE, notebook.RAISED)
+        if ended:
             self.cells.append(code)
             self.replay_s = result.seconds
+            how = "ok" if result.exit_code == notebook.DONE else "exception"
         else:
+            how = "ended" if result.verdict in (Verdict.OK, Verdict.RUNTIME_ERROR) else str(result.verdict)
             text = f"{text}\n({STOPPED[result.verdict]}; its effects are lost)".strip()
-        return clip(text or NOTHING, self.limits.max_chars), "exception" if raised else str(result.verdict)
+        return clip(text or NOTHING, self.limits.max_chars), how
 
 
 def program(cells: Sequence[str]) -> bytes:

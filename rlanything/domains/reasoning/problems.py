@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlanything.domains.reasoning.answers import CHOICES, choice, normal
+from rlanything.domains.reasoning.answers import CHOICES, normal
 from rlanything.domains.rows import read_rows
 from rlanything.errors import TaskError
 
 # Names of the published sets, in the order in which they are tried.
-QUESTIONS = ("question", "problem", "Problem", "prompt")
-ANSWERS = ("answer", "Answer", "ground_truth", "reward_model", "solution")
+QUESTIONS = ("question", "problem", "Problem", "Question", "prompt")
+ANSWERS = ("answer", "Answer", "final_answer", "ground_truth", "reward_model", "solution")
 KINDS = ("kind", "data_source", "source", "domain", "ability")
 
 
@@ -95,7 +96,9 @@ def _answer(row: Mapping[str, Any]) -> str:
         value = row.get(name)
         if isinstance(value, Mapping):
             value = value.get("ground_truth")
-        if isinstance(value, (Mapping, list)) or (isinstance(value, str) and value.lstrip().startswith('{"')):
+        if isinstance(value, list) and len(value) == 1:
+            value = value[0]
+        if isinstance(value, (Mapping, list)) or (isinstance(value, str) and _holds_tests(value)):
             raise BadProblem(f"{name}: found tests of programs; such problems are of dataset.domain=coding")
         if isinstance(value, int | float) and not isinstance(value, bool):
             value = repr(value)
@@ -114,12 +117,22 @@ def _solution(cells: object, outputs: object) -> dict[str, Any]:
     return {"cells": cells, "outputs": outputs}
 
 
+def _holds_tests(text: str) -> bool:
+    """Whether a text is JSON of an object, or of a list of objects: tests of programs, and no answer."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, dict) or (isinstance(value, list) and any(isinstance(row, dict) for row in value))
+
+
 def _choices(choices: object, answer: str) -> dict[str, Any]:
     """The choices, and the letter of the right one."""
     if not isinstance(choices, list) or not 2 <= len(choices) <= len(CHOICES) or len(set(map(str, choices))) < 2:
         raise BadProblem(f"choices: found {choices!r:.80}, expected a list of 2 to {len(CHOICES)} different texts")
     texts = [str(text).strip() for text in choices]
-    letter = CHOICES[texts.index(answer)] if answer in texts else choice(answer)
+    bare = re.fullmatch(r"\(?([A-J])\)?\.?", answer)
+    letter = CHOICES[texts.index(answer)] if answer in texts else bare[1] if bare else None
     if letter is None or CHOICES.index(letter) >= len(texts):
         raise BadProblem(f"answer: found {answer!r:.80}, expected one of the choices, or its letter")
     return {"choices": texts, "answer": letter}

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"benchmark rows are n
 
 # (answer, truth): right as text or as a number
 RIGHT = [
+    ("25\\,000", "25000"), ("1\\ 000\\ 000", "1000000"), ("10,\\!000", "10000"), ("\u20135", "-5"),
     ("1e3", "1000"), ("9.11e-31", "9.11E-31"),
     ("70", "70"), ("070", "70"), ("70.0", "70"), ("70.", "70"), (" 70 ", "70"), ("'70'", "70"), ('"70"', "70"),
     ("$70$", "70"),
@@ -37,6 +39,7 @@ RIGHT = [
 ]  # fmt: skip
 # wrong as text or as a number
 WRONG = [
+    ("seat", "east"), ("on", "no"), ("yes", "no"), ("cat dog", "dog cat"),
     ("1e3", "1001"),
     ("71", "70"), ("7", "70"), ("700", "70"), ("-70", "70"), ("70.1", "70"), ("1/3", "0.333"),
     ("0.3333333333", "1/3"), ("", "70"),
@@ -62,9 +65,9 @@ ALGEBRA = [
     ("2^{10}", "1024", True),
     ("\\log_2 8", "3", True), ("5!", "120", True), ("\\binom{5}{2}", "10", True), ("10^{-3}", "0.001", True),
     ("\\frac{x}{2}", "0.5x", True),
-    ("\\begin{pmatrix}1&2\\end{pmatrix}", "\\begin{pmatrix}1&3\\end{pmatrix}", False), ("yes", "no", False),
+    ("\\begin{pmatrix}1&2\\end{pmatrix}", "\\begin{pmatrix}1&3\\end{pmatrix}", False),
     ("cat", "70", False),
-    ("69 or 70", "70", False), ("__import__('os').system('true')", "0", False), ("x" * 200, "y", False),
+    ("69 or 70", "70", False), ("__import__('os').system('true')", "0", False),
     ("\\frac", "1", False),
     ("}{", "1", False), ("\\undefined{3}", "4", False), ("3 \\cdot 10^2", "300", True),
     ("\\sqrt[3]{27}", "3", True), ("i^2", "-1", False),
@@ -84,7 +87,8 @@ BOXES = [
 CHOICES = [
     ("B", "B"), ("(B)", "B"), ("B.", "B"), ("B)", "B"), ("\\text{B}", "B"), ("B. 3.4 eV", "B"), ("(B) 3.4 eV", "B"),
     ("B: red", "B"),
-    ("$B$", "B"), ("'B'", "B"), ("\\mathbf{B}", "B"), ("b", None), ("Because", None), ("AB", None),
+    ("$B$", "B"), ("'B'", "B"), ("\\mathbf{B}", "B"), ("b", "B"), ("A and B", None),
+    ("B or C", None), ("Because", None), ("AB", None),
     ("3.4 eV", None), ("", None), ("B2", None),
 ]  # fmt: skip
 
@@ -121,6 +125,12 @@ def test_algebra_decides_what_text_and_numbers_cannot(grader, answer, truth, rig
 @pytest.mark.parametrize(("text", "content"), BOXES)
 def test_the_last_closed_box_outside_of_thoughts_counts(text, content):
     assert boxed(text) == content
+
+
+def test_many_boxes_that_are_not_closed_take_no_time():
+    started = time.perf_counter()
+    assert boxed("\\boxed{" * 20_000 + "\\boxed{3}") == "3"
+    assert same("\\text{" * 20_000, "3").rule == "too long" and time.perf_counter() - started < 2
 
 
 @pytest.mark.parametrize(("answer", "letter"), CHOICES)

@@ -94,6 +94,12 @@ def test_marks_of_a_call_within_code_are_code():
     assert [call.code for call in read_calls(xml(code))] == [code]
 
 
+def test_marks_of_a_thought_within_code_are_code():
+    code = "print('<think>a</think>')"
+    assert [call.code for call in read_calls("so: " + hermes({"code": code}))] == [code]
+    assert read_calls("<think>never closed " + hermes({"code": code})) == []
+
+
 def test_a_broken_call_does_not_swallow_the_next_one():
     calls = read_calls(f"<tool_call>\n{{broken\n{hermes({'code': CODE})}")
     assert [bool(call.error) for call in calls] == [True, False] and calls[1].code == CODE

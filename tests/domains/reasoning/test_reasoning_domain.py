@@ -61,6 +61,7 @@ def play(domain, *responses, task=0):
             ROWS[1] | {"answer": "(B)"},
             {"question": "Which is a fruit?", "choices": ["stone", "apple"], "answer": "B", "kind": "problem"},
         ),
+        ({"problem": "P", "final_answer": ["7"]}, {"question": "P", "answer": "7", "kind": "problem"}),
         ({"Problem": "P", "Answer": 70}, {"question": "P", "answer": "70", "kind": "problem"}),
         ({"problem": "P", "solution": "C", "domain": "physics"}, {"question": "P", "answer": "C", "kind": "physics"}),
         (
@@ -92,6 +93,10 @@ def test_rows_of_published_sets_are_read_as_they_are(row, payload):
         ({"question": "P", "reward_model": {"ground_truth": '{"inputs": ["1"]}'}}, "dataset.domain=coding"),
         ({"question": "P", "answer": {"test_code": "x"}}, "answer"),
         ({"question": "P", "answer": "z", "choices": ["x", "y"]}, "one of the choices"),
+        ({"question": "P", "answer": 1, "choices": ["x", "y"]}, "one of the choices"),
+        ({"question": "P", "answer": "A proton", "choices": ["x", "a proton"]}, "one of the choices"),
+        ({"question": "P", "ground_truth": '{\n "inputs": ["1"]}'}, "dataset.domain=coding"),
+        ({"question": "P", "ground_truth": '[{"input": "1"}]'}, "dataset.domain=coding"),
         ({"question": "P", "answer": "C", "choices": ["x", "y"]}, "one of the choices"),
         ({"question": "P", "answer": "x", "choices": ["x"]}, "2 to 10 different texts"),
         ({"question": "P", "answer": "x", "choices": "xy"}, "2 to 10 different texts"),

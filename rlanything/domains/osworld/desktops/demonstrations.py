@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 from rlanything.domains.base import Observation, Step
 from rlanything.domains.osworld import prompts
 from rlanything.domains.osworld.actions import LAST, Action, call_text, in_words
+from rlanything.domains.osworld.desktops.client import DesktopFault
 from rlanything.domains.osworld.desktops.tasks import Family, Verifier
 from rlanything.domains.osworld.rewriting import choice
 from rlanything.domains.osworld.world import payload
@@ -22,6 +24,8 @@ from rlanything.types import Message, Prompt, Task, Trajectory, Turn, assistant
 if TYPE_CHECKING:
     from rlanything.domains.osworld.desktops.world import DesktopWorld
 
+logger = logging.getLogger(__name__)
+ATTEMPTS = 3  # at an episode whose desktop breaks
 ERRORS = 0.3  # chance that a step of an episode to be judged is a wrong one, with which the episode ends
 
 
@@ -31,6 +35,9 @@ class DesktopDemonstrating(Demonstrating):
     def __init__(self, style: str, world: DesktopWorld) -> None:
         self.style, self.world = style, world
         self.tools = prompts.tools(style)
+        # The caller may be a coroutine, in whose event loop no other can run. Desktops end with the thread that started
+        # them (PDEATHSIG), so it lives on.
+        self._thread = ThreadPoolExecutor(1, "demonstrations")
 
     def conversations(self, role: str, split: str, seed: int) -> Iterator[Conversation]:
         names = dict.fromkeys(task.payload["family"] for task in self.world.tasks(split))
@@ -40,6 +47,10 @@ class DesktopDemonstrating(Demonstrating):
                 f"split {split}: no task has a scripted solution, so nothing can be demonstrated; leave dataset.path "
                 "empty for generated tasks, or give data= a file of conversations"
             )
+        if role == "rewriter":
+            families = [f for f in families if len({len(v.solution) for v in _scripted(f)}) > 1]
+            if not families:
+                raise TaskError(f"split {split}: no family has scripted solutions of different lengths to choose from")
         return self._endless(role, families, random.Random(f"{role}/{seed}"))
 
     def _endless(self, role: str, families: Sequence[Family], rng: random.Random) -> Iterator[Conversation]:
@@ -94,9 +105,14 @@ class DesktopDemonstrating(Demonstrating):
             finally:
                 await env.close()
 
-        # The caller may be a coroutine, in whose event loop no other can run.
-        with ThreadPoolExecutor(1) as pool:
-            return pool.submit(asyncio.run, play()).result()
+        for attempt in range(ATTEMPTS):
+            try:
+                return self._thread.submit(asyncio.run, play()).result()
+            except DesktopFault as fault:
+                if attempt == ATTEMPTS - 1:
+                    raise
+                logger.warning("a demonstration is played anew: %s", fault)
+        raise AssertionError
 
 
 def _scripted(family: Family) -> list[Verifier]:
