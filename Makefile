@@ -4,14 +4,14 @@ SEED := 0
 .PHONY: help setup setup-test quickstart quickstart-coding quickstart-reasoning quickstart-osworld osworld-desktop test lint clean
 
 help:
-	@echo "make quickstart          train policy, reward model and tasks together on this machine's CPU"
-	@echo "make quickstart-coding   the same for programs and their unit tests"
+	@echo "make quickstart            train policy, reward model and tasks together on this machine's CPU"
+	@echo "make quickstart-coding     the same for programs and their unit tests"
 	@echo "make quickstart-reasoning  the same for arithmetic with a code tool, without a rewriter"
-	@echo "make quickstart-osworld  the same for an agent that sees a drawn desktop"
-	@echo "make osworld-desktop     install what real desktops need, and play a task of OSWorld on one"
-	@echo "make test                set-up and the quick tests (pytest -m slow: the others)"
-	@echo "make setup               only make .venv"
-	@echo "make lint                formatter, linter and type checker"
+	@echo "make quickstart-osworld    the same for an agent that sees a drawn desktop"
+	@echo "make osworld-desktop       install what real desktops need, and play a task of OSWorld on one"
+	@echo "make test                  set-up and the quick tests (pytest -m slow: the others)"
+	@echo "make setup                 only make .venv"
+	@echo "make lint                  formatter, linter and type checker"
 
 setup:
 	@scripts/setup.sh
