@@ -1,4 +1,4 @@
-"""What an episode's reward gains and loses by how it went, besides its outcome. Pure.
+"""Terms that an episode's reward gains or loses by its calls and its length, besides its outcome. Pure.
 
 Source: DemyAgent (arXiv 2510.11701), equation 8 and its code; the penalty of length is DAPO's (arXiv 2503.14476).
 """

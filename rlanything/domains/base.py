@@ -189,7 +189,7 @@ class Domain(ABC):
         return None
 
     def figures(self) -> dict[str, float]:
-        """What people may want to watch of this process's environments, such as how many desktops are alive."""
+        """Return figures of this process's environments that people may watch, such as how many desktops are alive."""
         return {}
 
     def data_files(self, split: str) -> list[Path]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,10 @@ import pyarrow.parquet
 from rlanything.errors import TaskError
 
 ENDINGS = (".json", ".jsonl", ".parquet")
+
+
+class BadProblem(ValueError):
+    """A row is no problem. The message says why."""
 
 
 def split_file(folder: Path, split: str) -> Path:
@@ -60,6 +64,35 @@ def read_rows(path: Path, field: str) -> list[tuple[str, Any]]:
             f"{path}: found {_described(value)}, expected a list of rows that have the field {field!r} (data/README.md)"
         )
     return [(f"row {i}", row) for i, row in enumerate(rows)]
+
+
+def read_checked(
+    path: Path, field: str, check: Callable[[object], dict[str, Any]], skip_bad: bool
+) -> tuple[list[tuple[int, dict[str, Any]]], list[str]]:
+    """Read a file of problems. `check` makes a payload of a row, or raises BadProblem; names (`task_id`) are unique.
+
+    Returns (index, payload) of every good row, and the faults of the bad ones. Raises TaskError if the file has no good
+    row, or if it has a bad one and `skip_bad` is False.
+    """
+    problems, bad, names = [], [], set()
+    rows = read_rows(path, field)
+    for index, (place, row) in enumerate(rows):
+        try:
+            payload = check(row)
+            name = payload.get("task_id", f"row {index}")
+            if name in names:
+                raise BadProblem(f"task_id: {name!r} is the name of an earlier row too")
+            names.add(name)
+            problems.append((index, payload))
+        except BadProblem as problem:
+            if not skip_bad:
+                raise TaskError(
+                    f"{path}, {place}: {problem}; mend it, or set dataset.options.skip_bad=true to leave such rows out"
+                ) from problem
+            bad.append(f"{place}: {problem}")
+    if not problems:
+        raise TaskError(f"{path}: holds no usable problem ({len(rows)} rows, {len(bad)} of them bad)")
+    return problems, bad
 
 
 def _text(path: Path) -> str:

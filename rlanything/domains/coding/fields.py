@@ -13,6 +13,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rlanything.domains.rows import BadProblem
+
 TIME_LIMIT_S = 4.0  # time limit of a problem that names none [s]
 MAX_TIME_LIMIT_S = 600.0  # a longer limit is a mistake in the data, such as milliseconds
 MAX_TEST_CHARS = 32 << 20  # characters of one test's input or output; a longer one is a mistake in the data
@@ -24,10 +26,6 @@ _FUNCTION = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)?")
 
 Pairs = list[tuple[str, str]]
 """(input, output) of each test."""
-
-
-class BadProblem(ValueError):
-    """A row is no problem. The message says why."""
 
 
 def is_missing(value: object) -> bool:

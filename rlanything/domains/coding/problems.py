@@ -10,8 +10,7 @@ from typing import Any
 
 from rlanything.domains.coding import fields
 from rlanything.domains.coding.fields import BadProblem, Pairs
-from rlanything.domains.rows import read_rows
-from rlanything.errors import TaskError
+from rlanything.domains.rows import read_checked
 
 
 @dataclass(frozen=True)
@@ -86,27 +85,5 @@ def _without_repeats(tests: Pairs, has_checker: bool) -> list[list[str]]:
 
 
 def read_problems(path: Path, skip_bad: bool) -> tuple[list[tuple[int, dict[str, Any]]], list[str]]:
-    """Read a file of problems.
-
-    Returns (index, payload) of every good row, and the faults of the bad ones. Raises TaskError if the file has no good
-    row, or if it has a bad one and `skip_bad` is False.
-    """
-    problems, bad, names = [], [], set()
-    rows = read_rows(path, "question")
-    for index, (place, row) in enumerate(rows):
-        try:
-            payload = check_row(row)
-            name = payload.get("task_id", f"row {index}")
-            if name in names:
-                raise BadProblem(f"task_id: {name!r} is the name of an earlier row too")
-            names.add(name)
-            problems.append((index, payload))
-        except BadProblem as problem:
-            if not skip_bad:
-                raise TaskError(
-                    f"{path}, {place}: {problem}; mend it, or set dataset.options.skip_bad=true to leave such rows out"
-                ) from problem
-            bad.append(f"{place}: {problem}")
-    if not problems:
-        raise TaskError(f"{path}: holds no usable problem ({len(rows)} rows, {len(bad)} of them bad)")
-    return problems, bad
+    """Read a file of problems, as `rows.read_checked` does."""
+    return read_checked(path, "question", check_row, skip_bad)

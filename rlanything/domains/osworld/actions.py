@@ -97,7 +97,7 @@ def call_text(action: Action) -> str:
 
 
 def in_words(action: Action) -> str:
-    """What an action does, in a few words on one line."""
+    """Say in a few words on one line what an action does."""
     text = " ".join((action.text or "").split())
     told = [f'"{text[:TOLD]}{"..." if len(text) > TOLD else ""}"'] if text else []
     told += ["+".join(action.keys)] if action.keys else []

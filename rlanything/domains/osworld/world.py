@@ -1,4 +1,4 @@
-"""What a backend of OSWorld offers the domain: its tasks, and an environment for each."""
+"""The seam between the domain and a backend of OSWorld: tasks, and an environment for each."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class World(ABC):
             self.tasks(split)
 
     def figures(self) -> dict[str, float]:
-        """What people may want to watch of the desktops."""
+        """Return figures of the desktops that people may watch."""
         return {}
 
     def close(self) -> None:  # noqa: B027 (drawn desktops hold nothing)

@@ -35,7 +35,7 @@ class Grade:
 
     right: bool
     rule: str
-    """What decided: "text", "number", "letter", "math", or why there was nothing to decide."""
+    """The rule that decided: "text", "number", "letter" or "math"; else the reason why nothing was to decide."""
 
 
 def boxed(text: str) -> str | None:
@@ -82,7 +82,7 @@ def choice(answer: str) -> str | None:
 
 
 def same(answer: str, truth: str) -> Grade | None:
-    """Whether an answer is the truth as text or as a number; None if algebra has to decide."""
+    """Compare an answer with the truth as text and as a number. Returns None if algebra has to decide."""
     if len(answer) > 4 * LONGEST:
         return Grade(right=False, rule="too long")
     ours, theirs = normal(answer), normal(truth)
@@ -102,5 +102,5 @@ def same(answer: str, truth: str) -> Grade | None:
 
 
 def same_choice(answer: str, truth: str) -> Grade:
-    """Whether an answer names the right letter. The words of a choice do not count: they may be another's."""
+    """Compare an answer's letter with the right one. The words of a choice do not count: they may be another's."""
     return Grade(right=choice(answer) == choice(truth), rule="letter")

@@ -10,17 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from rlanything.domains.reasoning.answers import CHOICES, normal
-from rlanything.domains.rows import read_rows
-from rlanything.errors import TaskError
+from rlanything.domains.rows import BadProblem, read_checked
 
 # Names of the published sets, in the order in which they are tried.
 QUESTIONS = ("question", "problem", "Problem", "Question", "prompt")
 ANSWERS = ("answer", "Answer", "final_answer", "ground_truth", "reward_model", "solution")
 KINDS = ("kind", "data_source", "source", "domain", "ability")
-
-
-class BadProblem(ValueError):
-    """A row is no problem. The message says why."""
 
 
 def check_row(row: object) -> dict[str, Any]:
@@ -52,28 +47,8 @@ def is_choice(payload: Mapping[str, Any]) -> bool:
 
 
 def read_problems(path: Path, skip_bad: bool) -> tuple[list[tuple[int, dict[str, Any]]], list[str]]:
-    """Read a file of problems.
-
-    Returns (index, payload) of every good row, and the faults of the bad ones. Raises TaskError if the file has no good
-    row, or if it has a bad one and `skip_bad` is False.
-    """
-    problems, bad, names = [], [], set()
-    for index, (place, row) in enumerate(read_rows(path, "question")):
-        try:
-            payload = check_row(row)
-            if (name := payload.get("task_id", index)) in names:
-                raise BadProblem(f"task_id: {name!r} is the name of an earlier row too")
-            names.add(name)
-            problems.append((index, payload))
-        except BadProblem as problem:
-            if not skip_bad:
-                raise TaskError(
-                    f"{path}, {place}: {problem}; mend it, or set dataset.options.skip_bad=true to leave such rows out"
-                ) from problem
-            bad.append(f"{place}: {problem}")
-    if not problems:
-        raise TaskError(f"{path}: no problems; " + (f"the first row: {bad[0]}" if bad else "the file is empty"))
-    return problems, bad
+    """Read a file of problems, as `rows.read_checked` does."""
+    return read_checked(path, "question", check_row, skip_bad)
 
 
 def _is_missing(value: object) -> bool:

@@ -11,8 +11,9 @@ from builders import config_of
 
 from rlanything.domains.base import Observation, Step
 from rlanything.domains.reasoning.calls import TOOL_NAME, call_text
-from rlanything.domains.reasoning.problems import BadProblem, check_row
+from rlanything.domains.reasoning.problems import check_row
 from rlanything.domains.registry import make_domain
+from rlanything.domains.rows import BadProblem
 from rlanything.errors import TaskError
 
 ROWS = [
@@ -113,7 +114,7 @@ def test_bad_rows_stop_a_run_by_their_place_or_are_left_out(make, tmp_path, capl
     with pytest.raises(TaskError, match="line 2: answer: none of the fields.*skip_bad=true"):
         make(rows).tasks("train")
     assert [task.id for task in make(rows, skip_bad=True).tasks("train")] == ["q1"] and "2 bad rows" in caplog.text
-    with pytest.raises(TaskError, match="no problems"):
+    with pytest.raises(TaskError, match="holds no usable problem"):
         make([{"question": "P"}], skip_bad=True).tasks("train")
 
 

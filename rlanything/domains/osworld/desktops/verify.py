@@ -73,7 +73,7 @@ def _value(content: bytes, sheet: str | None, cell: str) -> Any:
     try:
         book = load_workbook(io.BytesIO(content), data_only=True, read_only=True)
         return (book[sheet] if sheet else book.active)[cell].value
-    except Exception:  # openpyxl raises many kinds of errors for a broken file
+    except Exception:  # the agent wrote the file: openpyxl raises errors of any kind for one made to break it
         return None
 
 
