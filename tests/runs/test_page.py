@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from test_report import config, folder, group, write_evaluation, write_step  # noqa: F401 (fixtures)
+from report_runs import group, write_evaluation, write_step
 
 from rlanything.algorithm.tasks import TaskPool
 from rlanything.domains.parts import variant_of

@@ -4,76 +4,25 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 from builders import judgement
+from report_runs import group, write_evaluation, write_step
 
-from rlanything.algorithm.advantages import assign_advantages
-from rlanything.algorithm.diagnostics import diagnostics
 from rlanything.algorithm.tasks import TaskPool
-from rlanything.config.schema import AlgorithmConfig, Config
+from rlanything.config.schema import Config
 from rlanything.domains.parts import variant_of
 from rlanything.evaluation.figures import wilson
 from rlanything.runs import excerpts
 from rlanything.runs.folder import RunFolder
 from rlanything.runs.metrics import Metrics, append_jsonl
 from rlanything.runs.report import before_after, report_data, write_report
-from rlanything.runs.store import write_groups
-from rlanything.types import Direction, Group, Prompt, Score, Status, Task, Trajectory, Turn
+from rlanything.types import Direction, Group, Status, Task, Trajectory
 
 ATTACK = "</script><img src=x onerror=alert(1)><script>alert(2)</script><!--STYLE--> &lt;"
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> Config:
-    found = Config()
-    found.experiment.name, found.experiment.output_dir, found.experiment.total_step = "demo", str(tmp_path), 40
-    for role in ("policy", "reward", "rewriter"):
-        getattr(found.model, role).path = f"models/{role}"
-    return found
-
-
-@pytest.fixture
-def folder(config: Config) -> Iterator[RunFolder]:
-    found = RunFolder(config)
-    with found.open():
-        yield found
-
-
-def turn(text: str = "I look. \\boxed{look}", observation: str = "You see a mug 1.") -> Turn:
-    prompt = Prompt(ids=[1, 2])
-    exchange = {"prompt": prompt, "response_ids": [3], "logprobs": [-0.2], "text": text}
-    return Turn(**exchange, action="look", observation=observation, label=1)
-
-
-def group(task: Task, outcomes: Sequence[int], **texts: str) -> Group:
-    made = Group(task=task, trajectories=[])
-    for i, outcome in enumerate(outcomes):
-        score = Score(success=outcome > 0)
-        episode = Trajectory(task_id=task.id, index=i, first_observation="a room", turns=[turn(**texts)], score=score)
-        made.trajectories.append(episode)
-        made.judgements += [judgement({(i, 0): s}) for s in (1, -1, None)]
-    assign_advantages([made], AlgorithmConfig())
-    return made
-
-
-def describe(task: Task) -> str:
-    return str(task.payload.get("sentence", task.id))
-
-
-def write_step(folder: RunFolder, step: int, groups: Sequence[Group], **figures: float) -> None:
-    write_groups(folder.rollouts(step), groups, describe, lambda task: "any")
-    Metrics(folder).write(step, "train", diagnostics(groups) | figures)
-
-
-def write_evaluation(folder: RunFolder, step: int, split: str, successes: int, **figures: float | None) -> None:
-    low, high = wilson(successes, 100)
-    values = {"success_rate": successes / 100, "success_low": low, "success_high": high}
-    Metrics(folder).write(step, "eval", {"split": split, **values, **figures})
 
 
 class Reader(HTMLParser):
