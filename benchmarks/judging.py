@@ -31,7 +31,7 @@ def measure(own_process: bool, steps: int, overrides: list[str]) -> list[float]:
     async def collect(run: Run) -> list[float]:
         rollout, seconds = run.config.rollout, []
         num = rollout.num_trial + run.config.adaptation.max_candidate
-        tasks = run.training_tasks()
+        tasks = run.originals
         for step in range(steps):
             started = time.perf_counter()
             drawn = tasks[step * num : (step + 1) * num]

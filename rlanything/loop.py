@@ -47,7 +47,7 @@ class Loop:
     def __init__(self, run: Run, folder: RunFolder, progress: Progress) -> None:
         self.run, self.config, self.folder, self.progress = run, run.config, folder, progress
         band = run.config.adaptation
-        self.pool = TaskPool.of(run.training_tasks(), band.alpha_low, band.alpha_high, run.config.experiment.seed)
+        self.pool = TaskPool.of(run.originals, band.alpha_low, band.alpha_high, run.config.experiment.seed)
         self.metrics = Metrics(folder)
         self.step = 0
         self.ahead: list[Group] | None = None  # the next step's rollouts, with `rollout.max_staleness`
@@ -169,7 +169,7 @@ class Loop:
             judged = config.evaluation.judge
             groups = self.runner.run(run_evaluation(tasks, self.run.collect, config, self.progress, "evaluate", judged))
             write_groups(self.folder.evaluation(self.step, split), groups, domain.describe, domain.kind)
-            figures = summarise(groups, domain.kind)
+            figures = summarise(groups, domain)
             figures |= self.run.figures() | {"seconds/evaluate": self.progress.seconds["evaluate"]}
             self.metrics.write(self.step, "eval", {"split": split, **figures})
             low, high = figures["success_low"], figures["success_high"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,12 +20,12 @@ from rlanything.engines.chat_model import ChatModel, start_chat_model
 from rlanything.errors import RunError
 from rlanything.launch.membership import JOB_NODES
 from rlanything.plan.checks import check_domain
-from rlanything.plan.models import check_images, check_models
+from rlanything.plan.models import check_images, check_models, check_tools
 from rlanything.plan.plan import Plan
+from rlanything.plan.tasks import training_tasks
 from rlanything.processes.versions import check_vllm
 from rlanything.rollout.collect import Collect, Collector
 from rlanything.runs.folder import RunFolder
-from rlanything.types import Task
 
 if TYPE_CHECKING:
     from rlanything.cluster.cluster import Cluster
@@ -60,8 +59,10 @@ class Run:
                 check_domain(config, self.domain)
                 splits.insert(0, config.dataset.train_split)
             self.domain.prepare(splits)
+            self.originals = training_tasks(config, self.domain) if plan.learners else []
             chats = check_models(plan, plan.roles)
             check_images(plan, chats, self.domain.image_size)
+            check_tools(chats, self.domain)
             self.cluster: Cluster | None = None
             if plan.needs_cluster:
                 from rlanything.cluster import cluster  # Ray takes seconds, and need not be installed
@@ -89,14 +90,6 @@ class Run:
         except BaseException:
             self.close()
             raise
-
-    def training_tasks(self) -> list[Task]:
-        """The originals to train on, drawn with the seed if `dataset.num_task` limits them."""
-        dataset = self.config.dataset
-        tasks = sorted(self.domain.tasks(dataset.train_split), key=lambda t: t.id)
-        if not dataset.num_task:
-            return tasks
-        return random.Random(f"{self.config.experiment.seed}/tasks").sample(tasks, min(dataset.num_task, len(tasks)))
 
     def sleep(self) -> None:
         """Give the memory of engines that share accelerators with learners to the learners."""

@@ -89,12 +89,25 @@ class WarmStart:
             source = self.domain.demonstrations(config.role, config.dataset.train_split, config.seed)
             return (encode(chat, c) for c in chain([next(source)], source))
         samples = encode_file(Path(config.data), chat)
+        samples = self._short_enough(samples)
         lengths = [len(s.ids) for s in samples]
         self.progress.line(
             f"warm start {config.role}: {len(samples):,} conversations of {config.data}, {sum(lengths):,} tokens, the "
             f"longest {max(lengths):,}"
         )
         return cycle(samples)
+
+    def _short_enough(self, samples: list[Sample]) -> list[Sample]:
+        """The samples of at most `max_tokens`. Raises ConfigError if there is none."""
+        config = self.config
+        kept = [s for s in samples if not config.max_tokens or len(s.ids) <= config.max_tokens]
+        if not kept:
+            raise ConfigError(
+                f"max_tokens={config.max_tokens}: each of the {len(samples)} conversations of {config.data} is longer"
+            )
+        if num := len(samples) - len(kept):
+            self.progress.line(f"{num} conversations of more than {config.max_tokens} tokens are left out")
+        return kept
 
     def run(self) -> float:
         """Train until the target or `max_update`; returns the last measure."""
@@ -178,12 +191,15 @@ class WarmStart:
         directions = [(Direction.HARDER, 1.0), (Direction.EASIER, 0.0)]
         asked = [(t, *directions[i % 2]) for i, t in enumerate(self._tasks())]
         answers = await self._answers([rewriting.messages(t, d, a, "") for t, d, a in asked])
-        valid = 0
-        for (task, direction, _), answer in zip(asked, answers, strict=True):
+
+        async def valid(task: Task, direction: Direction, answer: str) -> bool:
             with suppress(RejectedTask):
-                rewriting.parse(answer, task, direction, "measure")
-                valid += 1
-        return valid / len(asked)
+                await rewriting.prove(rewriting.parse(answer, task, direction, "measure"))
+                return True
+            return False
+
+        found = await asyncio.gather(*(valid(t, d, text) for (t, d, _), text in zip(asked, answers, strict=True)))
+        return sum(found) / len(asked)
 
     def _tasks(self) -> list[Task]:
         return evaluation_tasks(self.domain, self.config.measure_split, self.config.num_measure, self.config.seed)

@@ -54,7 +54,7 @@ QUICKSTARTS = {
         "quickstart_reasoning",
         "cache/quickstart/reasoning",
         ("scripts/make_tiny_models.py", "--domain", GENERATED_REASONING, "--vocab", "900", "--hidden", "192"),
-        {"policy": "tiny", "reward": "policy"},
+        {"policy": "tiny", "reward": "policy", "rewriter": "policy"},
         "problems",
         "arithmetic problems",
         ("scripts/generate_reasoning.py",),

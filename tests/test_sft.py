@@ -64,6 +64,20 @@ def test_conversations_of_a_file_are_learned(config, world, tmp_path):
     assert (Path(config.output) / "sft.json").is_file()
 
 
+def test_conversations_that_are_too_long_are_left_out_and_counted(config, capsys):
+    said = [{"role": "user", "content": "a mug"}, {"role": "assistant", "content": "take mug 1"}]
+    rows = [said, [*said, {"role": "user", "content": "and a plate " * 20}, said[1]]]
+    config.data = str(Path(config.output).parent / "said.jsonl")
+    Path(config.data).write_text("\n".join(json.dumps({"messages": row}) for row in rows))
+    config.max_tokens = 30
+    warm_start(config, Progress())
+    assert "1 conversations of more than 30 tokens are left out" in (shown := capsys.readouterr().out)
+    assert " 1 conversations of" in shown
+    config.max_tokens = 2
+    with pytest.raises(ConfigError, match="max_tokens=2: each of the 2 conversations"):
+        warm_start(config, Progress())
+
+
 def test_missing_files_of_conversations_are_named(config):
     config.data = "none.jsonl"
     with pytest.raises(ConfigError, match="data=none.jsonl: there is no such file"):

@@ -24,6 +24,9 @@ class SftConfig(Section):
     data: PathText = ""
     """File of conversations, JSON, JSON lines or Parquet, whose rows have `messages` and may have `tools`. The
     assistant's messages are learned. Empty learns the domain's demonstrations."""
+    max_tokens: NonNegativeInt = 0
+    """Longest conversation of `data` that is learned [tokens]. Longer ones are left out and counted, because a cut one
+    would teach to stop in the middle. 0 takes all."""
     dataset: DatasetConfig = DatasetConfig()
     measure_split: str = "eval_in_distribution"
     """Split that the measure is taken on."""

@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -204,6 +204,10 @@ class Domain(ABC):
         """The task's type; evaluations are broken down by it."""
         return "task"
 
+    def same_answer(self, task: Task, answer: str) -> str:
+        """A name that two wrong answers to a task share if they are the same, for majority votes over episodes."""
+        return " ".join(answer.split())
+
     def identity(self, task: Task) -> str:
         """A text by which two tasks of a pool must differ."""
         return json.dumps(task.payload, sort_keys=True)
@@ -214,6 +218,10 @@ class Domain(ABC):
     def tools(self) -> list[Tool]:
         """Schemas of tools for the chat template."""
         return []
+
+    def check_calls(self, written: Callable[[Message], str]) -> None:  # noqa: B027 (most domains have no tools)
+        """Check that calls of `tools` are read as the policy writes them. `written` gives the text of an assistant
+        message with `tool_calls`, as the chat template renders it. Raises TaskError."""
 
     def opening(self, task: Task, first: Observation) -> list[Message]:
         """The messages before the first turn: `system`, and the first observation."""

@@ -95,6 +95,15 @@ def read_checked(
     return problems, bad
 
 
+def check_characters(payload: Mapping[str, Any]) -> None:
+    """Raises BadProblem if a text holds half a character: no file, tokenizer or pipe takes such a text."""
+    try:
+        json.dumps(payload, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        near = error.object[max(0, error.start - 40) : error.start + 1]
+        raise BadProblem(f"half a character (a lone surrogate) in a text, after {near!r}") from error
+
+
 def _text(path: Path) -> str:
     data = path.read_bytes()
     if data.startswith(b"version https://git-lfs"):

@@ -8,6 +8,7 @@ from transformers import AutoConfig
 
 from rlanything.config.schema import EngineConfig, ModelConfig
 from rlanything.config.section import Role
+from rlanything.domains.base import Domain
 from rlanything.engines import check_model
 from rlanything.engines.chat import Chat
 from rlanything.errors import ConfigError
@@ -41,6 +42,16 @@ def check_images(plan: Plan, chats: Mapping[Role, Chat], size: tuple[int, int] |
             )
         lines.append(f"{role}: {told}, {each} each, of at most {engine.max_model_len} in a prompt")
     return lines
+
+
+def check_tools(chats: Mapping[Role, Chat], domain: Domain) -> None:
+    """Check that the domain reads tool calls as the policy's chat template writes them.
+
+    Raises TaskError if it does not, ChatError if the template renders no tools.
+    """
+    if "policy" in chats and (tools := domain.tools()):
+        chat = chats["policy"]
+        domain.check_calls(lambda message: chat.decode(chat.assistant(message, tools)))
 
 
 def check_role(model: ModelConfig, engine: EngineConfig, learns: bool, on_accelerator: bool = False) -> Chat:

@@ -11,9 +11,10 @@ from rlanything.engines.chat import Chat
 from rlanything.errors import TaskError
 from rlanything.plan.checks import check_domain
 from rlanything.plan.memory import GIB, ModelSize, check_memory, device_gib, engine_gib, learner_bytes, model_size
-from rlanything.plan.models import check_images, check_models
+from rlanything.plan.models import check_images, check_models, check_tools
 from rlanything.plan.placement import where
 from rlanything.plan.plan import Plan
+from rlanything.plan.tasks import training_tasks
 from rlanything.runs.progress import Progress
 
 
@@ -35,6 +36,7 @@ def print_plan(plan: Plan, progress: Progress) -> None:
     try:
         domain = make_domain(config)
         check_domain(config, domain)
+        check_tools(chats, domain)
         for line in check_images(plan, chats, domain.image_size):
             progress.line(line)
         if domain.judging and reward.num_evaluation:
@@ -42,9 +44,9 @@ def print_plan(plan: Plan, progress: Progress) -> None:
             progress.line(
                 f"{reward.num_evaluation} judgements a {covered}: at most {num * reward.num_evaluation} a step"
             )
-        split, limit = config.dataset.train_split, config.dataset.num_task
-        num = len(domain.tasks(split))
-        progress.line(f"{split}: {num} tasks" + (f", {min(num, limit)} of them drawn" if limit else ""))
+        split = config.dataset.train_split
+        num, drawn = len(domain.tasks(split)), len(training_tasks(config, domain))
+        progress.line(f"{split}: {num} tasks" + (f", {drawn} of them train" if drawn < num else ""))
     except TaskError as error:  # a plan may be made on a machine without the data
         progress.line(f"the run would stop here: {error}")
     updates = config.training.policy.num_update * config.training.policy.num_epoch

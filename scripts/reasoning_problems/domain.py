@@ -6,6 +6,7 @@ can give for the easy ones alone. The reward model is shown right and wrong step
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections.abc import Iterator
@@ -16,11 +17,14 @@ from rlanything.domains.reasoning.calls import call_text
 from rlanything.domains.reasoning.demonstrations import ReasoningDemonstrating, answer_text
 from rlanything.domains.reasoning.domain import ReasoningDomain
 from rlanything.errors import TaskError
-from rlanything.types import Prompt, Task, Trajectory, Turn, assistant
+from rlanything.types import Direction, Group, Prompt, Score, Task, Trajectory, Turn, assistant
 
-from .generator import EASY, ONE, TWO, shown
+from .generator import EASY, ONE, TWO, draw, shown
 
 CALLS = {EASY: 0.15, ONE: 0.6, TWO: 0.6}  # shares of demonstrations that call the tool
+KINDS = list(CALLS)  # from easy to hard
+NUM_EPISODE = 8  # of a task that is to be rewritten
+CRITIC = 0.8  # chance that the rewriter is told how episodes went
 WRONG = 0.4  # chance that a step to be judged is wrong
 _OWN = re.compile(r"(?:n=\d+[*+]\d+\n)?print\([0-9n+*/%-]+\)")  # what may be executed here, outside of the sandbox
 _NUMBER = re.compile(r"\d+")
@@ -41,8 +45,6 @@ class GeneratedDemonstrating(Demonstrating):
         self.domain, self.shown = domain, ReasoningDemonstrating(domain)
 
     def conversations(self, role: str, split: str, seed: int) -> Iterator[Conversation]:
-        if role == "rewriter":
-            raise TaskError("generated problems have no demonstrations for the rewriter")
         return self._endless(role, self.domain.tasks(split), random.Random(f"{role}/{seed}"))
 
     def _endless(self, role: str, tasks: list[Task], rng: random.Random) -> Iterator[Conversation]:
@@ -50,6 +52,8 @@ class GeneratedDemonstrating(Demonstrating):
             task = rng.choice(tasks)
             if role == "reward":
                 yield from self._judged(task, rng)
+            elif role == "rewriter":
+                yield self._rewritten(task, rng)
             else:
                 yield self.shown.solution(task, with_calls=rng.random() < CALLS[task.payload["kind"]])
 
@@ -83,6 +87,33 @@ class GeneratedDemonstrating(Demonstrating):
         return Conversation(
             messages=[*asked, assistant(said)], trained=[False] * len(asked) + [True], key=f"{task.id}/{id(trajectory)}"
         )
+
+    def _rewritten(self, task: Task, rng: random.Random) -> Conversation:
+        """A problem with a call more or less, or of the same kind if there is none such."""
+        assert self.domain.rewriting is not None
+        direction = rng.choice((Direction.HARDER, Direction.EASIER))
+        place = KINDS.index(task.payload["kind"]) + (1 if direction is Direction.HARDER else -1)
+        question = task.payload["question"]
+        while question == task.payload["question"]:
+            family, numbers = draw(rng, KINDS[min(max(place, 0), len(KINDS) - 1)])
+            question = rng.choice(family.wordings).format(**numbers)
+        num_right = rng.randint(NUM_EPISODE - 1, NUM_EPISODE) if direction is Direction.HARDER else rng.randint(0, 1)
+        group = self._played(task, num_right, rng)
+        critic = self.domain.rewriting.critic(group) if rng.random() < CRITIC else ""
+        asked = self.domain.rewriting.messages(task, direction, num_right / NUM_EPISODE, critic)
+        said = json.dumps({"question": question, "program": family.program.format(**numbers)})
+        return Conversation(messages=[*asked, assistant(said)], trained=[False] * len(asked) + [True], key=task.id)
+
+    def _played(self, task: Task, num_right: int, rng: random.Random) -> Group:
+        """Made-up episodes of a task, of which `num_right` gave the answer."""
+        answer = task.payload["answer"]
+        mistakes = [_mistaken(answer, rng) for _ in range(rng.randint(1, NUM_EPISODE))]
+        group = Group(task=task, trajectories=[])
+        for i in range(NUM_EPISODE):
+            given = answer if i < num_right else rng.choice(mistakes)
+            score = Score(success=i < num_right, answer=given)
+            group.trajectories.append(Trajectory(task_id=task.id, index=i, score=score))
+        return group
 
 
 def _mistaken(text: str, rng: random.Random) -> str:

@@ -31,6 +31,14 @@ class Family:
     otherwise: str = ""
     """The second cell if the first one shows an odd number; empty if there is one way only."""
 
+    @property
+    def program(self) -> str:
+        """One cell that prints the answer alone."""
+        if not self.otherwise:
+            return self.cells[0]
+        even, odd = (cell.removeprefix("print(").removesuffix(")") for cell in (self.cells[1], self.otherwise))
+        return f"{self.cells[0].removesuffix('print(n)')}print({odd} if n%2 else {even})"
+
 
 LOW, HIGH = (1, 9), (11, 99)
 FAMILIES = (
@@ -109,14 +117,19 @@ def generate(num: int, seed: int, without: Collection[str] = ()) -> list[dict[st
 def make_row(rng: random.Random) -> dict[str, Any]:
     """A problem with its answer, its kind, and the cells that solve it with what they show."""
     kind = rng.choices(list(SHARES), list(SHARES.values()))[0]
-    family = rng.choice([family for family in FAMILIES if family.kind == kind])
-    numbers = {name: rng.randint(*span) for name, span in zip("abc", family.ranges, strict=False)}
+    family, numbers = draw(rng, kind)
     question = rng.choice(ASIDES).format(x=rng.randint(2, 99)) + rng.choice(family.wordings).format(**numbers)
     cells = [cell.format(**numbers) for cell in family.cells]
     if family.otherwise and int(shown(cells[:1])[0]) % 2:
         cells[1] = family.otherwise.format(**numbers)
     outputs = shown(cells)
     return {"question": question, "answer": outputs[-1], "kind": kind, "cells": cells, "outputs": outputs}
+
+
+def draw(rng: random.Random, kind: str) -> tuple[Family, dict[str, int]]:
+    """Draw a family of this kind, and its numbers by their names."""
+    family = rng.choice([family for family in FAMILIES if family.kind == kind])
+    return family, {name: rng.randint(*span) for name, span in zip("abc", family.ranges, strict=False)}
 
 
 def shown(cells: Sequence[str]) -> list[str]:

@@ -57,7 +57,7 @@ def test_heads_that_cannot_be_shared_out_are_refused_and_absent_data_is_told(wor
     config = small_config(world.games, world.model, tmp_path, "run")
     config.dry_run = True
     train(config)
-    assert "train: 24 tasks, 6 of them drawn" in capsys.readouterr().out
+    assert "train: 24 tasks, 6 of them train" in capsys.readouterr().out
     config.dataset.path = str(tmp_path)
     train(config)
     assert "the run would stop here: " in capsys.readouterr().out

@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import NonNegativeFloat, NonNegativeInt
 
 from rlanything.config.schema import Config
-from rlanything.config.section import Section
-from rlanything.domains.base import Domain, Env, Observation, ParsedAction, SandboxFailure
+from rlanything.domains.base import Env, Observation, ParsedAction, SandboxFailure
 from rlanything.domains.coding import prompts
 from rlanything.domains.coding.demonstrations import CodingDemonstrating
 from rlanything.domains.coding.judging import CodingJudging
-from rlanything.domains.coding.problems import Check, read_problems, rules_of
-from rlanything.domains.coding.rewriting import CodingRewriting, one_line
+from rlanything.domains.coding.problems import Check, check_row, rules_of
+from rlanything.domains.coding.rewriting import CodingRewriting
 from rlanything.domains.coding.trials import Trials, clip, describe
 from rlanything.domains.parts import conversation
-from rlanything.domains.rows import split_file
-from rlanything.errors import TaskError
+from rlanything.domains.problems import ProblemDomain, ProblemOptions
 from rlanything.sandbox.protocol import Verdict
 from rlanything.types import Message, Task
 
-MAX_DESCRIBED = 120  # characters of a problem in a line for people
 
-logger = logging.getLogger(__name__)
-
-
-class CodingOptions(Section):
+class CodingOptions(ProblemOptions):
     """Coding's own keys."""
 
     num_test: NonNegativeInt = 0
@@ -39,8 +31,6 @@ class CodingOptions(Section):
     """Largest error of an expected number with a decimal point or exponent, absolute or relative."""
     numbers: Literal["value", "text"] = "value"
     """`value` takes 10.0 for 10, as most judges do. `text` takes only what is expected, to the letter."""
-    skip_bad: bool = False
-    """Leave out rows that are no problems. Otherwise such a row stops the run."""
 
 
 class ProgramEnv(Env):
@@ -75,7 +65,7 @@ class ProgramEnv(Env):
         )
 
 
-class CodingDomain(Domain):
+class CodingDomain(ProblemDomain):
     """A task's payload is what `problems.check_row` gives; a variant's also has `root`, the original's question."""
 
     Options = CodingOptions
@@ -85,36 +75,13 @@ class CodingDomain(Domain):
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        if not config.dataset.path:
-            raise TaskError(
-                "dataset.path: empty; name the folder of the splits' files (data/README.md says what is in it)"
-            )
-        self._tasks: dict[str, list[Task]] = {}
-        self.trials = Trials(config.sandbox, self.options.float_tolerance, self.options.numbers == "value")
+        self.trials = Trials(self.programs, self.options.float_tolerance, self.options.numbers == "value")
         self.judging = CodingJudging(config.dataset.prompt, self.trials)
         self.rewriting = CodingRewriting(config.dataset.prompt)
         self.demonstrating = CodingDemonstrating(self)
 
-    def tasks(self, split: str) -> list[Task]:
-        """The problems of the split's file. Raises TaskError."""
-        if split not in self._tasks:
-            [path] = self.data_files(split)
-            rows, skipped = read_problems(path, self.options.skip_bad)
-            if skipped:
-                logger.warning("%s: %d bad rows are left out, the first: %s", path, len(skipped), skipped[0])
-            self._tasks[split] = [
-                Task(id=str(payload.get("task_id") or f"{split}/{index:06d}"), payload=payload)
-                for index, payload in rows
-            ]
-        return self._tasks[split]
-
-    def prepare(self, splits: Sequence[str]) -> None:
-        """Read the splits, and start the sandbox. Raises TaskError, too if this machine cannot isolate programs."""
-        super().prepare(splits)
-        self.trials.start()
-
-    def data_files(self, split: str) -> list[Path]:
-        return [split_file(Path(self.config.dataset.path), split)]
+    def check_row(self, row: object) -> dict[str, Any]:
+        return check_row(row)
 
     def make_env(self, task: Task) -> Env:
         return ProgramEnv(task, self.own_tests(task), self.trials)
@@ -123,22 +90,9 @@ class CodingDomain(Domain):
         """The problem's tests that decide if a program is correct."""
         return [Check(*test) for test in task.payload["tests"][: self.options.num_test or None]]
 
-    def describe(self, task: Task) -> str:
-        line = one_line(task)
-        return line if len(line) <= MAX_DESCRIBED else line[: MAX_DESCRIBED - 1] + "…"
-
-    def kind(self, task: Task) -> str:
-        return str(task.payload.get("kind", "problem"))
-
-    def identity(self, task: Task) -> str:
-        return one_line(task)
-
     def opening(self, task: Task, first: Observation) -> list[Message]:
         system = prompts.policy_system(task.payload, self.config.sandbox.packages)
         return conversation(system, first.text, self.config.dataset.prompt)
 
     def parse_action(self, text: str, observation: Observation) -> ParsedAction:
         return prompts.parse_program(text)
-
-    def close(self) -> None:
-        self.trials.close()

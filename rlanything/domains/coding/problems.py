@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from rlanything.domains.coding import fields
 from rlanything.domains.coding.fields import BadProblem, Pairs
-from rlanything.domains.rows import read_checked
+from rlanything.domains.rows import check_characters
 
 
 @dataclass(frozen=True)
@@ -31,19 +29,23 @@ class Rules:
     """The function or `Class.method` that is called, "" for a program that reads standard input."""
     checker: str = ""
     """A program that defines `check(input, expected, found)`, "" if outputs are compared."""
+    asserts: str = ""
+    """Code that runs after the program and fails if it is wrong, "" if there are inputs and outputs."""
+    prelude: str = ""
+    """Code that runs before the program, for `asserts`."""
 
 
 def rules_of(payload: Mapping[str, Any]) -> Rules:
     """The rules of a payload."""
-    return Rules(function=payload.get("function", ""), checker=payload.get("checker", ""))
+    return Rules(**{name: payload.get(name, "") for name in ("function", "checker", "asserts", "prelude")})
 
 
 def check_row(row: object) -> dict[str, Any]:
     """Check a row and return it as a task's payload.
 
-    The payload has `question`, `time_limit_s` and `tests` ([input, output] pairs), and if the row has them `function`,
-    `checker`, `starter_code`, `example_input`, `example_output`, `kind`, `solution`, `chain` and `task_id`. Raises
-    BadProblem.
+    The payload has `question`, `time_limit_s` and `tests` ([input, output] pairs; an empty one if there are `asserts`),
+    and if the row has them `function`, `checker`, `asserts`, `prelude`, `starter_code`, `example_input`,
+    `example_output`, `kind`, `solution`, `chain` and `task_id`. Raises BadProblem.
     """
     if not isinstance(row, Mapping):
         raise BadProblem(f"expected an object, found {type(row).__name__}")
@@ -52,8 +54,12 @@ def check_row(row: object) -> dict[str, Any]:
     read = fields.calls if function else fields.texts
     payload: dict[str, Any] = {"question": fields.read_question(row), "time_limit_s": fields.read_time_limit_s(row)}
     checker = fields.read_checker(row)
-    payload["tests"] = _without_repeats(fields.read_pairs(row, "test", read), bool(checker))
+    asserts = fields.read_code(row, "asserts")
+    pairs = [("", "")] if asserts else fields.read_pairs(row, "test", read)
+    payload["tests"] = _without_repeats(pairs, bool(checker))
     optional = {
+        "asserts": asserts,
+        "prelude": fields.read_code(row, "prelude"),
         "function": function,
         "checker": checker,
         "starter_code": fields.read_text(row, "starter_code"),
@@ -66,11 +72,7 @@ def check_row(row: object) -> dict[str, Any]:
         examples = fields.read_pairs(row, "example", fields.texts)
         optional |= {"example_input": [a for a, _ in examples], "example_output": [b for _, b in examples]}
     payload |= {name: value for name, value in optional.items() if value}
-    try:
-        json.dumps(payload, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:  # no file, tokenizer or pipe takes such a text
-        near = error.object[max(0, error.start - 40) : error.start + 1]
-        raise BadProblem(f"half a character (a lone surrogate) in a text, after {near!r}") from error
+    check_characters(payload)
     return payload
 
 
@@ -82,8 +84,3 @@ def _without_repeats(tests: Pairs, has_checker: bool) -> list[list[str]]:
         if first[1].split() != wanted.split() and not has_checker:
             raise BadProblem(f"test_input: {given!r:.80} occurs twice with different outputs")
     return [list(test) for test in kept.values()]
-
-
-def read_problems(path: Path, skip_bad: bool) -> tuple[list[tuple[int, dict[str, Any]]], list[str]]:
-    """Read a file of problems, as `rows.read_checked` does."""
-    return read_checked(path, "question", check_row, skip_bad)

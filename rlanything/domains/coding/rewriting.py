@@ -8,6 +8,7 @@ from rlanything.algorithm.consistency import passes_correct
 from rlanything.domains.coding import prompts
 from rlanything.domains.coding.problems import BadProblem, check_row
 from rlanything.domains.parts import RejectedTask, Rewriting, conversation, variant_of
+from rlanything.domains.problems import one_line, root_question
 from rlanything.sandbox.protocol import Verdict
 from rlanything.types import Direction, Group, Message, Task
 
@@ -19,7 +20,7 @@ class CodingRewriting(Rewriting):
         self.style = style
 
     def messages(self, task: Task, direction: Direction, accuracy: float, critic: str) -> list[Message]:
-        root = _root(task)
+        root = root_question(task)
         original = "" if root == task.payload["question"] else f"Original problem:\n{root}\n\n"
         asked = (
             f"{original}Problem:\n{prompts.statement(task.payload)}\n\nSolved: {accuracy:.0%}\n{critic}\n\n"
@@ -43,8 +44,8 @@ class CodingRewriting(Rewriting):
         if len(payload["tests"]) < prompts.MIN_TESTS:
             raise RejectedTask("too_few_tests", f"{len(payload['tests'])}, expected at least {prompts.MIN_TESTS}")
         kept = {name: task.payload[name] for name in ("kind", "time_limit_s", "starter_code") if name in task.payload}
-        variant = variant_of(task, payload | kept | {"root": _root(task)}, direction, task_id)
-        if one_line(variant) == one_line(task):
+        variant = variant_of(task, payload | kept | {"root": root_question(task)}, direction, task_id)
+        if one_line(variant.payload) == one_line(task.payload):
             raise RejectedTask("unchanged", "the same question again")
         return variant
 
@@ -60,13 +61,3 @@ class CodingRewriting(Rewriting):
         ]
         failures = Counter(verdict for verdicts in tried for verdict in verdicts if verdict != Verdict.OK)
         return prompts.critic(len(turns), own, written, failures)
-
-
-def one_line(task: Task) -> str:
-    """The question in one line: two problems are the same if only its white space differs."""
-    return " ".join(str(task.payload["question"]).split())
-
-
-def _root(task: Task) -> str:
-    """The question of the problem that this one descends from."""
-    return str(task.payload.get("root", task.payload["question"]))

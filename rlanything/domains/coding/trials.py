@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import secrets
 from functools import partial
 
-from rlanything.config.schema import SandboxConfig
 from rlanything.domains.coding import drivers
 from rlanything.domains.coding.compare import same_output, same_value
 from rlanything.domains.coding.problems import Check, Rules
-from rlanything.sandbox.pool import Sandbox
-from rlanything.sandbox.protocol import Execution, Limits, Verdict
+from rlanything.domains.programs import Programs
+from rlanything.sandbox.protocol import Verdict
 
 MAX_SHOWN = 300  # characters of an input or output that an observation shows
 MAX_REMEMBERED = 20_000  # verdicts that are remembered: those of one step of the loop, with some to spare
@@ -33,16 +33,9 @@ class Trials:
     A policy that is sure of a problem writes the same program many times.
     """
 
-    def __init__(self, config: SandboxConfig, float_tolerance: float, numbers_by_value: bool = True) -> None:
-        self.config, self.float_tolerance, self.numbers_by_value = config, float_tolerance, numbers_by_value
-        self._sandbox: Sandbox | None = None
+    def __init__(self, programs: Programs, float_tolerance: float, numbers_by_value: bool = True) -> None:
+        self.programs, self.float_tolerance, self.numbers_by_value = programs, float_tolerance, numbers_by_value
         self._verdicts: dict[Trial, asyncio.Future[tuple[Verdict, str]]] = {}
-
-    def start(self) -> Sandbox:
-        """Return the sandbox, started if need be. Raises SandboxUnavailable, which ends the run: no retry helps."""
-        if self._sandbox is None:
-            self._sandbox = Sandbox(self.config.num_runner, self.config.allow_unisolated, self.config.packages)
-        return self._sandbox
 
     async def verdict(self, program: str, test: Check, time_s: float, rules: Rules = STANDARD) -> tuple[Verdict, str]:
         """Try a program on a test, within `time_s` of processor time [s].
@@ -58,20 +51,16 @@ class Trials:
         # A caller that is cancelled must not cancel the execution, which others may share.
         return await asyncio.shield(self._verdicts[trial])
 
-    def close(self) -> None:
-        """End the sandbox."""
-        if self._sandbox is not None:
-            self._sandbox.close()
-            self._sandbox = None
-
     def _forget_failure(self, trial: Trial, done: asyncio.Future[tuple[Verdict, str]]) -> None:
         """Forget an execution that the sandbox failed at, so that a retry executes it again."""
         if done.cancelled() or done.exception() or done.result()[0] is Verdict.SANDBOX_ERROR:
             self._verdicts.pop(trial, None)
 
     async def _execute(self, program: str, test: Check, time_s: float, rules: Rules) -> tuple[Verdict, str]:
+        if rules.asserts:
+            return await self._assert(program, time_s, rules)
         source = drivers.calling(program, rules.function) if rules.function else program
-        result = await self._run(source, test.input, time_s)
+        result = await self.programs.run(source, test.input, time_s)
         if result.verdict is not Verdict.OK:
             return result.verdict, clip(result.error, end=True)
         output = result.output.decode("utf-8", "replace")
@@ -83,27 +72,25 @@ class Trials:
             right = same_output(test.output, output, self.float_tolerance, self.numbers_by_value)
         return Verdict.OK if right else Verdict.WRONG_ANSWER, clip(output, end=True)
 
+    async def _assert(self, program: str, time_s: float, rules: Rules) -> tuple[Verdict, str]:
+        token = secrets.token_hex()
+        source = drivers.asserting(program, rules.prelude, rules.asserts, token)
+        result = await self.programs.run(source, "", time_s)
+        if result.verdict is not Verdict.OK:
+            return result.verdict, clip(result.error, end=True)
+        right = result.output.split()[-1:] == [token.encode()]
+        return (Verdict.OK, "") if right else (Verdict.WRONG_ANSWER, "an assertion failed")
+
     async def _check(self, test: Check, output: str, time_s: float, rules: Rules) -> tuple[Verdict, str]:
         """Ask the problem's checker. An output that it fails on is wrong."""
         asked = drivers.checker_input(test.input, test.output, output)
-        result = await self._run(drivers.checking(rules.checker), asked, max(time_s, CHECKER_S))
+        result = await self.programs.run(drivers.checking(rules.checker), asked, max(time_s, CHECKER_S))
         if result.verdict is Verdict.SANDBOX_ERROR:
             return result.verdict, result.error
         if result.verdict is not Verdict.OK:
             logger.warning("a checker failed (%s): %s", result.verdict, clip(result.error, end=True))
         right = result.verdict is Verdict.OK and result.output.split()[-1:] == [drivers.RIGHT.encode()]
         return Verdict.OK if right else Verdict.WRONG_ANSWER, clip(output, end=True)
-
-    async def _run(self, program: str, given: str, time_s: float) -> Execution:
-        limits = Limits(
-            time_s=time_s,
-            wall_s=time_s * self.config.wall_factor + 1,
-            memory_mb=self.config.memory_mb,
-            output_mb=self.config.output_mb,
-            num_thread=self.config.num_thread,
-        )
-        source, stdin = (text.encode("utf-8", "surrogatepass") for text in (program, given))
-        return await self.start().run(source, stdin, limits)
 
 
 def describe(verdict: Verdict, error: str) -> str:

@@ -6,36 +6,35 @@ Source: DemyAgent, arXiv 2510.11701.
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from rlanything.config.schema import Config
-from rlanything.config.section import Section
-from rlanything.domains.base import Domain, Env, Observation, ParsedAction, Step
+from rlanything.domains.base import Env, Observation, ParsedAction, Step
+from rlanything.domains.coding.prompts import parse_program
+from rlanything.domains.coding.trials import Trials
+from rlanything.domains.problems import ProblemDomain, ProblemOptions
 from rlanything.domains.reasoning import prompts
-from rlanything.domains.reasoning.answers import boxed
-from rlanything.domains.reasoning.calls import TOOL, read_calls
+from rlanything.domains.reasoning.answers import boxed, choice, normal, number
+from rlanything.domains.reasoning.calls import ARGUMENT, TOOL, TOOL_NAME, Call, read_calls, spoken
 from rlanything.domains.reasoning.demonstrations import ReasoningDemonstrating
-from rlanything.domains.reasoning.env import ANSWER, CALLS, ReasoningEnv, ToolAnswers
+from rlanything.domains.reasoning.env import CALLS, ReasoningEnv, ToolAnswers
 from rlanything.domains.reasoning.grading import Grader
 from rlanything.domains.reasoning.interpreter import CallLimits, Interpreter
-from rlanything.domains.reasoning.problems import read_problems
-from rlanything.domains.rows import split_file
+from rlanything.domains.reasoning.judging import ReasoningJudging
+from rlanything.domains.reasoning.problems import check_row, is_choice
+from rlanything.domains.reasoning.rewriting import ReasoningRewriting
+from rlanything.domains.reasoning.verdicts import ANSWER, PROGRAM, Verdicts
 from rlanything.errors import TaskError
-from rlanything.sandbox.pool import Sandbox
 from rlanything.types import Message, Task, Tool, assistant, tool, user
 
-MAX_DESCRIBED = 120  # characters of a problem in a line for people
-
-logger = logging.getLogger(__name__)
+FLOAT_TOLERANCE = 1e-6  # of numbers that a program writes
 
 
-class ReasoningOptions(Section):
+class ReasoningOptions(ProblemOptions):
     """Reasoning's own keys."""
 
     tool: bool = True
@@ -51,64 +50,58 @@ class ReasoningOptions(Section):
     grading: Literal["algebra", "text"] = "algebra"
     """How answers are compared that are no numbers. `algebra` takes equal expressions for equal (math-verify, installed
     into the sandbox at the first use); `text` takes only the same text."""
-    skip_bad: bool = False
-    """Leave out rows that are no problems. Otherwise such a row stops the run."""
 
 
-class ReasoningDomain(Domain):
-    """A task's payload is what `problems.check_row` gives."""
+class ReasoningDomain(ProblemDomain):
+    """A task's payload is what `problems.check_row` gives; a variant's also has `root`, the original's question."""
 
     Options = ReasoningOptions
     options: ReasoningOptions
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        if not config.dataset.path:
-            raise TaskError(
-                "dataset.path: empty; name the folder of the splits' files (data/README.md says what is in it)"
-            )
-        self._tasks: dict[str, list[Task]] = {}
-        self._sandbox: Sandbox | None = None
-        self.grader = Grader(config.sandbox, self.options.grading == "algebra")
-        self.demonstrating = ReasoningDemonstrating(self)
-        self.rewriting = None  # a variant's answer would be the rewriter's word alone
         options = self.options
+        self.grader = Grader(config.sandbox, options.grading == "algebra")
+        self.verdicts = Verdicts(self.grader, Trials(self.programs, FLOAT_TOLERANCE))
+        self.judging = ReasoningJudging(config.dataset.prompt)
+        self.rewriting = ReasoningRewriting(config.dataset.prompt, self.programs, options.call_s)
+        self.demonstrating = ReasoningDemonstrating(self)
         self.limits = CallLimits(call_s=options.call_s, session_s=options.session_s, max_chars=options.max_output_chars)
 
-    def tasks(self, split: str) -> list[Task]:
-        """The problems of the split's file. Raises TaskError."""
-        if split not in self._tasks:
-            [path] = self.data_files(split)
-            rows, skipped = read_problems(path, self.options.skip_bad)
-            if skipped:
-                logger.warning("%s: %d bad rows are left out, the first: %s", path, len(skipped), skipped[0])
-            self._tasks[split] = [
-                Task(id=payload.get("task_id") or f"{split}/{index:06d}", payload=payload) for index, payload in rows
-            ]
-        return self._tasks[split]
+    def check_row(self, row: object) -> dict[str, Any]:
+        return check_row(row)
 
     def prepare(self, splits: Sequence[str]) -> None:
-        """Read the splits, and start the sandbox. Raises TaskError, too if this machine cannot isolate programs."""
+        """Read the splits, and start the sandboxes. Raises TaskError, too if this machine cannot isolate programs."""
         super().prepare(splits)
         self.grader.start()
-        self._interpreter()
-
-    def data_files(self, split: str) -> list[Path]:
-        return [split_file(Path(self.config.dataset.path), split)]
 
     def make_env(self, task: Task) -> Env:
-        return ReasoningEnv(task.payload, self._interpreter(), self.grader, self.options.max_calls)
+        session = Interpreter(programs=self.programs, limits=self.limits) if self.options.tool else None
+        return ReasoningEnv(task.payload, session, self.verdicts, self.options.max_calls)
 
-    def describe(self, task: Task) -> str:
-        line = " ".join(task.payload["question"].split())
-        return line if len(line) <= MAX_DESCRIBED else line[: MAX_DESCRIBED - 1] + "…"
-
-    def kind(self, task: Task) -> str:
-        return str(task.payload["kind"])
+    def same_answer(self, task: Task, answer: str) -> str:
+        """A letter, an exact number, or the text without what never matters."""
+        plain = normal(answer)
+        if is_choice(task.payload):
+            return choice(answer) or plain
+        value = number(plain)
+        return plain if value is None else str(value)
 
     def tools(self) -> list[Tool]:
         """The tool's schema; none in the compact style, for models that were taught to call it."""
         return [TOOL] if self.options.tool and self.config.dataset.prompt != "compact" else []
+
+    def check_calls(self, written: Callable[[Message], str]) -> None:
+        code = "print(6 * 7)"
+        function = {"name": TOOL_NAME, "arguments": {ARGUMENT: code}}
+        text = written(assistant("", [{"type": "function", "id": "call00001", "function": function}]))
+        if read_calls(text) != [Call(code=code)]:
+            raise TaskError(
+                f"model.policy: its chat template writes a tool call as {text.strip()!r:.200}, and dataset.domain="
+                "reasoning reads the hermes form (<tool_call>{...}</tool_call>) and the XML form of Qwen "
+                "(<tool_call><function=...>); use a model of one of them, or set dataset.options.tool=false"
+            )
 
     def opening(self, task: Task, first: Observation) -> list[Message]:
         packages = self.config.sandbox.packages if self.options.tool else None
@@ -129,10 +122,11 @@ class ReasoningDomain(Domain):
             given = [{"error": call.error} if call.error else {"code": call.code} for call in calls]
             kind = "unreadable" if len(errors) == len(calls) else "call"
             return ParsedAction(json.dumps({CALLS: given}), errors[0] if errors else "", kind=kind)
-        answer = boxed(text)
-        if answer is None:
-            return ParsedAction(None, "neither a call of the tool nor a box with an answer", kind="void")
-        return ParsedAction(json.dumps({ANSWER: answer}), kind="answer")
+        found = {ANSWER: boxed(text), PROGRAM: parse_program(spoken(text)).action}
+        answer = {key: value for key, value in found.items() if value is not None}
+        if not answer:
+            return ParsedAction(None, "neither a call of the tool nor an answer: a box, or a program", kind="void")
+        return ParsedAction(json.dumps(answer), kind="answer")
 
     def script(self, task: Task) -> Iterator[str] | None:
         """The calls of the row's solution, and the answer."""
@@ -151,16 +145,5 @@ class ReasoningDomain(Domain):
         return json.dumps({CALLS: [{"code": text}]})
 
     def close(self) -> None:
+        super().close()
         self.grader.close()
-        if self._sandbox is not None:
-            self._sandbox.close()
-            self._sandbox = None
-
-    def _interpreter(self) -> Interpreter | None:
-        """A new session; None without the tool."""
-        if not self.options.tool:
-            return None
-        config = self.config.sandbox
-        if self._sandbox is None:
-            self._sandbox = Sandbox(config.num_runner, config.allow_unisolated, config.packages)
-        return Interpreter(sandbox=self._sandbox, config=config, limits=self.limits)

@@ -8,13 +8,11 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from rlanything.domains.base import Env, Observation
-from rlanything.domains.reasoning.answers import Grade, same_choice
-from rlanything.domains.reasoning.grading import Grader
 from rlanything.domains.reasoning.interpreter import Interpreter
-from rlanything.domains.reasoning.problems import is_choice
+from rlanything.domains.reasoning.verdicts import ANSWER, Verdicts
 from rlanything.types import Score
 
-CALLS, ANSWER = "calls", "answer"  # keys of an action, which is a JSON object
+CALLS = "calls"  # key of an action that calls; an answer has those of `verdicts`
 
 
 @dataclass(frozen=True)
@@ -27,7 +25,8 @@ class ToolAnswers(Observation):
 
 
 class ReasoningEnv(Env):
-    """Actions are JSON: `{"calls": [{"code": ...} or {"error": ...}, ...]}`, or `{"answer": ...}`.
+    """Actions are JSON: `{"calls": [{"code": ...} or {"error": ...}, ...]}`, or an answer: `{"answer": ...}`,
+    `{"program": ...}` or both, of which the problem takes one.
 
     None is a response with neither: it ends the episode unsolved, because nothing could be said to it. `interpreter` is
     None if there is no tool. If the row tells what a solution's calls show, a turn is progress if it finds one of these
@@ -35,9 +34,9 @@ class ReasoningEnv(Env):
     """
 
     def __init__(
-        self, problem: Mapping[str, Any], interpreter: Interpreter | None, grader: Grader, max_calls: int
+        self, problem: Mapping[str, Any], interpreter: Interpreter | None, verdicts: Verdicts, max_calls: int
     ) -> None:
-        self.problem, self.interpreter, self.grader, self.max_calls = problem, interpreter, grader, max_calls
+        self.problem, self.interpreter, self.verdicts, self.max_calls = problem, interpreter, verdicts, max_calls
         self.num_calls = 0
         self.unknown: list[str] | None = list(problem["outputs"]) if "outputs" in problem else None
         self.answer: str | None = None
@@ -51,11 +50,10 @@ class ReasoningEnv(Env):
             return Observation("", done=True, invalid=True, results=("void",), label=self._label(False))
         given = json.loads(action)
         if CALLS not in given:
-            self.answer = given[ANSWER]
-            grade = await self._grade(given[ANSWER])
-            result = "ok" if grade.right else f"wrong ({grade.rule})"
-            label = self._label(grade.right)
-            return Observation("", done=True, success=grade.right, results=(result,), label=label)
+            self.answer = given.get(ANSWER)
+            results = await self.verdicts.of(self.problem, given)
+            right = all(result == "ok" for result in results)
+            return Observation("", done=True, success=right, results=results, label=self._label(right))
         answered = [await self._answer(call) for call in given[CALLS]]
         outputs = tuple(output for output, _ in answered)
         found = [output for output in outputs if self.unknown and output in self.unknown]
@@ -84,7 +82,3 @@ class ReasoningEnv(Env):
             return "Error: no calls are left; give the answer.", "no_calls_left"
         self.num_calls += 1
         return await self.interpreter.call(call["code"])
-
-    async def _grade(self, answer: str) -> Grade:
-        truth = self.problem["answer"]
-        return same_choice(answer, truth) if is_choice(self.problem) else await self.grader.grade(answer, truth)

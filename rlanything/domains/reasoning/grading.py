@@ -11,15 +11,20 @@ import json
 
 from rlanything.config.schema import SandboxConfig
 from rlanything.domains.base import SandboxFailure
+from rlanything.domains.programs import Programs
 from rlanything.domains.reasoning.answers import Grade, same
-from rlanything.sandbox.pool import Sandbox
-from rlanything.sandbox.protocol import Limits, Verdict
+from rlanything.sandbox.protocol import Verdict
 
-PACKAGES = ("math-verify[antlr4_9_3]==0.9.0",)
-NUM_RUNNER = 2  # each holds sympy
-LIMITS = Limits(time_s=5.0, wall_s=60.0, memory_mb=1024, output_mb=1)
+TIME_S = 5.0  # processor time of a comparison [s]
+LIMITS = {
+    "packages": ["math-verify[antlr4_9_3]==0.9.0"],
+    "num_runner": 2,  # each holds sympy
+    "memory_mb": 1024,
+    "output_mb": 1,
+    "wall_factor": 12.0,
+}
 MAX_REMEMBERED = 20_000  # verdicts: policies repeat their answers
-PROGRAM = b"""
+PROGRAM = """
 import json, logging, sys
 logging.disable(logging.CRITICAL)
 from math_verify import LatexExtractionConfig, ExprExtractionConfig, parse, verify
@@ -34,14 +39,13 @@ class Grader:
     """Compares answers with truths; `algebra=False` leaves what text and numbers cannot decide undecided, as wrong."""
 
     def __init__(self, config: SandboxConfig, algebra: bool) -> None:
-        self.config, self.algebra = config, algebra
-        self._sandbox: Sandbox | None = None
+        self.algebra, self.programs = algebra, Programs(config.model_copy(update=LIMITS))
         self._known: dict[tuple[str, str], Grade] = {}
 
     def start(self) -> None:
         """Start the sandbox, if algebra may be needed. Raises SandboxUnavailable and PackagesUnavailable."""
-        if self.algebra and self._sandbox is None:
-            self._sandbox = Sandbox(NUM_RUNNER, self.config.allow_unisolated, PACKAGES)
+        if self.algebra:
+            self.programs.start()
 
     async def grade(self, answer: str, truth: str) -> Grade:
         """The verdict on an answer. Raises SandboxFailure if the sandbox broke."""
@@ -56,10 +60,7 @@ class Grader:
     async def _by_algebra(self, answer: str, truth: str) -> Grade:
         if not self.algebra:
             return Grade(right=False, rule="text")
-        self.start()
-        assert self._sandbox
-        asked = json.dumps([truth, answer]).encode()
-        result = await self._sandbox.run(PROGRAM, asked, LIMITS)
+        result = await self.programs.run(PROGRAM, json.dumps([truth, answer]), TIME_S)
         if result.verdict is Verdict.SANDBOX_ERROR:
             raise SandboxFailure(f"an answer could not be graded: {result.error}")
         if result.verdict is not Verdict.OK:
@@ -68,6 +69,4 @@ class Grader:
 
     def close(self) -> None:
         """End the sandbox."""
-        if self._sandbox is not None:
-            self._sandbox.close()
-            self._sandbox = None
+        self.programs.close()

@@ -12,11 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rlanything.config.schema import SandboxConfig
 from rlanything.domains.base import SandboxFailure
+from rlanything.domains.programs import Programs
 from rlanything.domains.reasoning import notebook
-from rlanything.sandbox.pool import Sandbox
-from rlanything.sandbox.protocol import Limits, Verdict
+from rlanything.sandbox.protocol import Verdict
 
 NOTEBOOK = Path(notebook.__file__).read_text(encoding="utf-8")
 NOTHING = "(no output: print what you want to see)"
@@ -45,8 +44,7 @@ class CallLimits:
 class Interpreter:
     """The session of one episode."""
 
-    sandbox: Sandbox
-    config: SandboxConfig
+    programs: Programs
     limits: CallLimits
     cells: list[str] = field(default_factory=list)
     """The cells whose effects the next one sees."""
@@ -64,14 +62,7 @@ class Interpreter:
         if self.spent_s > self.limits.session_s:
             return f"(the session's {self.limits.session_s:g} s are spent; no cell runs any more)", "session_limit"
         time_s = self.limits.call_s + 2 * self.replay_s
-        limits = Limits(
-            time_s=time_s,
-            wall_s=time_s * self.config.wall_factor + 1,
-            memory_mb=self.config.memory_mb,
-            output_mb=self.config.output_mb,
-            num_thread=self.config.num_thread,
-        )
-        result = await self.sandbox.run(program([*self.cells, code]), b"", limits)
+        result = await self.programs.run(program([*self.cells, code]), "", time_s)
         self.spent_s += result.seconds
         if result.verdict is Verdict.SANDBOX_ERROR:
             raise SandboxFailure(result.error)
@@ -87,9 +78,9 @@ class Interpreter:
         return clip(text or NOTHING, self.limits.max_chars), how
 
 
-def program(cells: Sequence[str]) -> bytes:
+def program(cells: Sequence[str]) -> str:
     """The program that runs the cells, of which the last is heard."""
-    return f"{NOTEBOOK}\nrun_cells({list(cells)!r})\n".encode("utf-8", "surrogatepass")
+    return f"{NOTEBOOK}\nrun_cells({list(cells)!r})\n"
 
 
 def clip(text: str, most: int) -> str:

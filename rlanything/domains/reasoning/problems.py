@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import math
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+from rlanything.domains.coding.fields import is_missing
+from rlanything.domains.coding.problems import check_row as check_program
 from rlanything.domains.reasoning.answers import CHOICES, normal
-from rlanything.domains.rows import BadProblem, read_checked
+from rlanything.domains.reasoning.program_tests import tests_of
+from rlanything.domains.rows import BadProblem, check_characters
 
 # Names of the published sets, in the order in which they are tried.
 QUESTIONS = ("question", "problem", "Problem", "Question", "prompt")
@@ -21,23 +21,23 @@ KINDS = ("kind", "data_source", "source", "domain", "ability")
 def check_row(row: object) -> dict[str, Any]:
     """Check a row and return it as a task's payload. Raises BadProblem.
 
-    The payload has `question`, `answer`, `kind`, and if the row has them `choices`, `cells`, `outputs` and `task_id`.
+    The payload has `question`, `answer`, `kind`, and if the row has them `choices`, `cells`, `outputs` and `task_id`. A
+    problem whose answer is a program has what `coding.problems.check_row` gives in the place of an answer.
     """
     if not isinstance(row, Mapping):
         raise BadProblem(f"expected an object, found {type(row).__name__}")
-    row = {name: value for name, value in row.items() if not _is_missing(value)}
-    payload: dict[str, Any] = {"question": _question(row), "answer": _answer(row)}
-    payload["kind"] = next((str(row[name]) for name in KINDS if isinstance(row.get(name), str)), "problem")
+    row = {name: value for name, value in row.items() if not is_missing(value)}
+    kind = next((str(row[name]) for name in KINDS if isinstance(row.get(name), str)), "problem")
+    if (tests := tests_of(row)) is not None:
+        return check_program({**row, **tests, "question": _question(row), "kind": kind})
+    payload: dict[str, Any] = {"question": _question(row), "answer": _answer(row), "kind": kind}
     if choices := row.get("choices"):
         payload |= _choices(choices, payload["answer"])
     if "cells" in row or "outputs" in row:
         payload |= _solution(row.get("cells"), row.get("outputs"))
     if (name := row.get("task_id")) is not None:
         payload["task_id"] = str(name)
-    try:
-        json.dumps(payload, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        raise BadProblem("half a character (a lone surrogate) in a text") from error
+    check_characters(payload)
     return payload
 
 
@@ -46,13 +46,9 @@ def is_choice(payload: Mapping[str, Any]) -> bool:
     return "choices" in payload or payload["answer"] in tuple(CHOICES)
 
 
-def read_problems(path: Path, skip_bad: bool) -> tuple[list[tuple[int, dict[str, Any]]], list[str]]:
-    """Read a file of problems, as `rows.read_checked` does."""
-    return read_checked(path, "question", check_row, skip_bad)
-
-
-def _is_missing(value: object) -> bool:
-    return value is None or (isinstance(value, float) and math.isnan(value))
+def is_program(payload: Mapping[str, Any]) -> bool:
+    """Whether the answer is a program."""
+    return "tests" in payload
 
 
 def _question(row: Mapping[str, Any]) -> str:
@@ -73,8 +69,8 @@ def _answer(row: Mapping[str, Any]) -> str:
             value = value.get("ground_truth")
         if isinstance(value, list) and len(value) == 1:
             value = value[0]
-        if isinstance(value, (Mapping, list)) or (isinstance(value, str) and _holds_tests(value)):
-            raise BadProblem(f"{name}: found tests of programs; such problems are of dataset.domain=coding")
+        if isinstance(value, (Mapping, list)):
+            raise BadProblem(f"{name}: found {value!r:.80}, expected an answer, or tests of a program")
         if isinstance(value, int | float) and not isinstance(value, bool):
             value = repr(value)
         if isinstance(value, str) and normal(value):
@@ -90,15 +86,6 @@ def _solution(cells: object, outputs: object) -> dict[str, Any]:
     if len(cells) != len(outputs):  # type: ignore[arg-type]
         raise BadProblem(f"cells, outputs: found {len(cells)} and {len(outputs)} texts, expected as many")  # type: ignore[arg-type]
     return {"cells": cells, "outputs": outputs}
-
-
-def _holds_tests(text: str) -> bool:
-    """Whether a text is JSON of an object, or of a list of objects: tests of programs, and no answer."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(value, dict) or (isinstance(value, list) and any(isinstance(row, dict) for row in value))
 
 
 def _choices(choices: object, answer: str) -> dict[str, Any]:

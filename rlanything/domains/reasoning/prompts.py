@@ -1,12 +1,13 @@
-"""The prompt of a problem. Pure."""
+"""The prompts of the domain. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rlanything.domains.coding.prompts import statement
 from rlanything.domains.reasoning.answers import CHOICES
-from rlanything.domains.reasoning.problems import is_choice
+from rlanything.domains.reasoning.problems import is_choice, is_program
 
 THINK = "Think about the problem step by step."
 USE = (
@@ -15,6 +16,20 @@ USE = (
 )
 VALUE = "Give the final answer, without words or units around it, in \\boxed{}."
 LETTER = "Give the letter of the right choice in \\boxed{}."
+PROGRAM = (
+    "The answer is one complete Python 3 program that reads standard input and writes standard output, in one block "
+    "fenced by ```python and ```. It is tried as it stands, on tests that you do not see."
+)
+FUNCTION = (
+    "The answer is Python 3 code that defines {function}, in one block fenced by ```python and ```. It is called as it "
+    "stands, on tests that you do not see."
+)
+REWRITE_SYSTEM = (
+    "You change problems so that they become easier or harder for those who solve them now. Write one new problem of "
+    "the same kind, complete by itself, with one short answer, and a Python program that computes the answer and "
+    "prints it alone. The program is executed; it may take a few seconds. Think first, then answer with one JSON "
+    'object: {"question": "...", "program": "..."}.'
+)
 
 
 def asked(payload: Mapping[str, Any], packages: Sequence[str] | None, style: str) -> str:
@@ -22,10 +37,22 @@ def asked(payload: Mapping[str, Any], packages: Sequence[str] | None, style: str
 
     `style` is `dataset.prompt`: compact gives the question alone.
     """
-    question: str = payload["question"]
-    if choices := payload.get("choices"):
-        question += "\n" + "".join(f"\n{CHOICES[i]}. {text}" for i, text in enumerate(choices))
+    question = stated(payload)
     if style == "compact":
         return question
     told = [] if packages is None else [f"{USE} Installed: {', '.join(packages)}." if packages else USE]
-    return "\n\n".join([question, " ".join([THINK, *told, LETTER if is_choice(payload) else VALUE])])
+    return "\n\n".join([question, " ".join([THINK, *told, _form(payload)])])
+
+
+def stated(payload: Mapping[str, Any]) -> str:
+    """The question, with its choices, or with a program's examples and starter code."""
+    choices = "".join(f"\n{CHOICES[i]}. {text}" for i, text in enumerate(payload.get("choices", ())))
+    return statement(payload) + (f"\n{choices}" if choices else "")
+
+
+def _form(payload: Mapping[str, Any]) -> str:
+    """The form that the answer must have."""
+    if is_program(payload):
+        function = payload.get("function")
+        return FUNCTION.format(function=function) if function else PROGRAM
+    return LETTER if is_choice(payload) else VALUE

@@ -107,14 +107,14 @@ def test_a_broken_sandbox_is_a_failure_and_never_a_reward(domain, monkeypatch):
     async def broken(source, stdin, limits):
         return Execution(verdict=Verdict.SANDBOX_ERROR, error="out of memory")
 
-    monkeypatch.setattr(domain.trials.start(), "run", broken)
+    monkeypatch.setattr(domain.programs.start(), "run", broken)
     group = play(domain, [RIGHT, RIGHT], [TELLS])
     assert [t.status for t in group.trajectories] == [Status.SANDBOX_ERROR] * 2 and group.valid == []
     assert group.judgements[0].scores == {} and group.judgements[0].advantage == 0.0
 
 
 def test_the_same_program_on_the_same_test_is_executed_once(domain, monkeypatch):
-    executed, run, broken = [], domain.trials.start().run, True
+    executed, run, broken = [], domain.programs.start().run, True
 
     async def counted(source, stdin, limits):
         executed.append((source, stdin))
@@ -122,7 +122,7 @@ def test_the_same_program_on_the_same_test_is_executed_once(domain, monkeypatch)
             return Execution(verdict=Verdict.SANDBOX_ERROR)
         return await run(source, stdin, limits)
 
-    monkeypatch.setattr(domain.trials.start(), "run", counted)
+    monkeypatch.setattr(domain.programs.start(), "run", counted)
     first = play(domain, [RIGHT, RIGHT, WRONG, RIGHT], [TELLS])
     assert len(executed) == len(set(executed)) and first.valid == []
     broken = False

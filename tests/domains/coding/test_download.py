@@ -7,10 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from coding_world import rows
 
-from rlanything.domains.coding.problems import read_problems
+from rlanything.conversations import read_conversations
+from rlanything.domains.coding.problems import check_row
+from rlanything.domains.reasoning.problems import check_row as check_problem
+from rlanything.domains.rows import read_checked
+from rlanything.errors import TaskError
 
 SCRIPT = Path(__file__).parents[3] / "data/download.py"
 
@@ -18,9 +24,10 @@ SCRIPT = Path(__file__).parents[3] / "data/download.py"
 @pytest.fixture
 def script():
     spec = importlib.util.spec_from_file_location("download", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules["download"] = importlib.util.module_from_spec(spec)  # dataclasses look it up
     spec.loader.exec_module(module)
-    return module
+    yield module
+    del sys.modules["download"]
 
 
 def test_a_fetched_set_is_checked_and_written_as_the_domain_reads_it(script, tmp_path, monkeypatch, capsys):
@@ -28,8 +35,35 @@ def test_a_fetched_set_is_checked_and_written_as_the_domain_reads_it(script, tmp
     fetched.write_text(json.dumps([*rows(), {"question": "?"}]))
     monkeypatch.setattr(script, "fetch", lambda dataset: fetched)
     script.download("CodeContests_train", tmp_path / "data", skip_bad=True)
-    assert len(read_problems(tmp_path / "data/CodeContests_train.json", skip_bad=False)[0]) == 6
-    assert "6 problems with 4 to 4 tests each; 1 rows left out" in capsys.readouterr().out
+    written = tmp_path / "data/CodeContests_train.json"
+    assert len(read_checked(written, "question", check_row, skip_bad=False)[0]) == 6
+    assert "6 rows; 1 rows left out" in capsys.readouterr().out
+
+
+def test_sets_of_problems_with_answers_and_of_conversations_are_checked_each_in_its_way(
+    script, tmp_path, monkeypatch, capsys
+):
+    asked = [{"role": "user", "content": "6 * 7?"}]
+    published = pa.table(
+        {
+            "data_source": ["dapo", "code"],
+            "prompt": [asked, asked],
+            "reward_model": [{"ground_truth": "42"}, {"ground_truth": json.dumps({"inputs": ["1"], "outputs": ["1"]})}],
+        }
+    )
+    pq.write_table(published, tmp_path / "hub.parquet")
+    monkeypatch.setattr(script, "fetch", lambda dataset: tmp_path / "hub.parquet")
+    script.download("Open-AgentRL-30K", tmp_path, skip_bad=False)
+    problems, _ = read_checked(tmp_path / "Open-AgentRL-30K.json", "question", check_problem, skip_bad=False)
+    assert [payload.get("answer") for _, payload in problems] == ["42", None] and "2 rows" in capsys.readouterr().out
+    talk = [*asked, {"role": "assistant", "content": "\\boxed{42}"}]
+    pq.write_table(pa.table({"messages": [talk]}), tmp_path / "hub.parquet")
+    script.download("Open-AgentRL-SFT-3K", tmp_path, skip_bad=False)
+    assert read_conversations(tmp_path / "Open-AgentRL-SFT-3K.json")[0].messages == talk
+    pq.write_table(pa.table({"messages": [talk[1:]]}), tmp_path / "hub.parquet")
+    with pytest.raises(TaskError, match="hub.parquet, row 0"):
+        script.download("Open-AgentRL-SFT-3K", tmp_path / "other", skip_bad=False)
+    assert not (tmp_path / "other").exists()
 
 
 def test_bad_rows_of_a_fetched_set_are_refused_and_nothing_is_written(script, tmp_path, monkeypatch):

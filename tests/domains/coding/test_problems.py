@@ -6,7 +6,8 @@ import pytest
 from coding_world import rows
 
 from rlanything.domains.coding.compare import same_output, same_value
-from rlanything.domains.coding.problems import BadProblem, check_row, read_problems
+from rlanything.domains.coding.problems import BadProblem, check_row
+from rlanything.domains.rows import read_checked
 from rlanything.errors import TaskError
 
 GOOD = {"question": "Print 1.", "test_method": "stdio", "test_time_limit": 1, "test_input": ["", "x"]}
@@ -110,6 +111,10 @@ def test_a_bad_row_is_refused_with_its_index_or_left_out_and_counted(tmp_path):
         read_problems(file, skip_bad=False)
     problems, bad = read_problems(file, skip_bad=True)
     assert [index for index, _ in problems] == [0, 1, 2, 3, 4, 5] and len(bad) == 2 and "row 7" in bad[1]
+
+
+def read_problems(file, skip_bad):
+    return read_checked(file, "question", check_row, skip_bad)
 
 
 def test_a_repeated_name_is_refused_with_its_index_or_left_out(tmp_path):

@@ -10,6 +10,7 @@ import pytest
 from rlanything.config.schema import SandboxConfig
 from rlanything.domains.coding.problems import Check, Rules
 from rlanything.domains.coding.trials import Trials, describe
+from rlanything.domains.programs import Programs
 from rlanything.sandbox.protocol import Verdict
 
 OK, WRONG, RUNTIME = Verdict.OK, Verdict.WRONG_ANSWER, Verdict.RUNTIME_ERROR
@@ -25,9 +26,9 @@ ANY_DIVISOR = (
 
 @pytest.fixture(scope="module")
 def trials():
-    made = Trials(SandboxConfig(num_runner=1), 1e-6)
+    made = Trials(Programs(SandboxConfig(num_runner=1)), 1e-6)
     yield made
-    made.close()
+    made.programs.close()
 
 
 def verdict(trials, program, given, wanted, **rules):

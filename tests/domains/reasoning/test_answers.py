@@ -154,8 +154,8 @@ def test_without_algebra_only_text_and_numbers_are_right():
 def test_a_grader_whose_sandbox_is_gone_is_a_failure_and_not_a_wrong_answer():
     made = Grader(SandboxConfig(), algebra=True)
     made.start()
-    made._sandbox._threads.submit(lambda: None).result()
-    runner = made._sandbox._idle.queue[-1]
+    made.programs.start()._threads.submit(lambda: None).result()
+    runner = made.programs.start()._idle.queue[-1]
     runner._process.kill()
     with pytest.raises(SandboxFailure, match="could not be graded"):
         grade(made, "\\sqrt{4}", "2")

@@ -2,17 +2,19 @@
 
 import asyncio
 import json
+import re
 from contextlib import closing
 from itertools import islice
 
 import pytest
 from builders import config_of
 from reasoning_problems import GENERATED_REASONING
-from reasoning_problems.generator import EASY, ONE, TWO, generate
+from reasoning_problems.generator import EASY, FAMILIES, ONE, TWO, generate
 
 from rlanything.domains.reasoning.answers import boxed
 from rlanything.domains.reasoning.calls import call_text, read_calls
 from rlanything.domains.registry import make_domain
+from rlanything.types import Direction
 
 
 @pytest.fixture(scope="module")
@@ -87,14 +89,35 @@ def test_demonstrations_of_the_policy_call_or_answer_right_away_and_are_right(do
     assert shares[EASY] < 0.35 < shares[ONE] < 0.85 and 0.35 < shares[TWO] < 0.85
 
 
+def test_rewritten_problems_are_proven_and_go_up_or_down_by_a_kind(domain):
+    task_of = {task.id: task for task in domain.tasks("train")}
+    kinds = [EASY, ONE, TWO]
+
+    async def prove(made):
+        said = made.messages[-1]["content"]
+        variant = domain.rewriting.parse(said, task_of[made.key], Direction.HARDER, "v")
+        return await domain.rewriting.prove(variant)
+
+    for made in islice(domain.demonstrations("rewriter", "train", 0), 40):
+        variant, task = asyncio.run(prove(made)), task_of[made.key]
+        harder = made.messages[0]["content"].endswith("Make it harder.")
+        [family] = [f for f in FAMILIES if any(matches(wording, variant.payload["question"]) for wording in f.wordings)]
+        place = kinds.index(task.payload["kind"]) + (1 if harder else -1)
+        assert family.kind == kinds[min(max(place, 0), 2)]
+
+
+def matches(wording, question):
+    return re.fullmatch(re.sub(r"\\{[abc]\\}", r"\\d+", re.escape(wording)), question)
+
+
 def test_judged_steps_are_right_and_wrong_and_their_scores_are_true(domain):
     task_of = {task.payload["question"]: task for task in domain.tasks("train")}
     scores = []
     for made in islice(domain.demonstrations("reward", "train", 0), 60):
         [score, _] = domain.judging.parse(made.messages[-1]["content"])
-        asked = made.messages[0]["content"].splitlines()
-        steps = [line[2:] for line in asked if line.startswith("> ")]
-        seen = play(domain, task_of[asked[0]], *steps)
+        asked = made.messages[0]["content"]
+        steps = re.findall(r"^> (<tool_call>.*?</tool_call>|.*?)$", asked, re.MULTILINE | re.DOTALL)
+        seen = play(domain, task_of[asked.splitlines()[0]], *steps)
         assert seen[-1].label == score, asked
         scores.append(score)
     assert 0.2 < scores.count(1) / len(scores) < 0.8

@@ -4,25 +4,27 @@ import asyncio
 import contextlib
 import io
 import random
+from contextlib import closing
 
 import psutil
 import pytest
 
 from rlanything.config.schema import SandboxConfig
 from rlanything.domains.base import SandboxFailure
+from rlanything.domains.programs import Programs
 from rlanything.domains.reasoning.interpreter import CallLimits, Interpreter, clip
-from rlanything.sandbox.pool import Sandbox
 
 
 @pytest.fixture(scope="module")
 def sandbox():
-    with Sandbox(num_runner=2) as made:
-        yield made
+    made = Programs(SandboxConfig(num_runner=2))
+    yield made
+    made.close()
 
 
 def session(sandbox, **limits):
     limits = CallLimits(**{"call_s": 2.0, "session_s": 60.0, "max_chars": 2000} | limits)
-    return Interpreter(sandbox=sandbox, config=SandboxConfig(), limits=limits)
+    return Interpreter(programs=sandbox, limits=limits)
 
 
 def run(interpreter, *cells):
@@ -150,8 +152,10 @@ def test_a_sandbox_that_breaks_is_a_failure_and_no_output():
         return await call
 
     before = set(psutil.Process().children(recursive=True))
-    with Sandbox(num_runner=1) as sandbox, pytest.raises(SandboxFailure, match="runner failed"):
-        asyncio.run(broken(sandbox))
+    programs = Programs(SandboxConfig(num_runner=1))
+    programs.start()
+    with closing(programs), pytest.raises(SandboxFailure, match="runner failed"):
+        asyncio.run(broken(programs))
 
 
 def test_long_output_keeps_beginning_and_end():

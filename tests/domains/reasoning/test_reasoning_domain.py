@@ -8,13 +8,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from builders import config_of
+from chat_families import FAMILIES, write_tokenizer
 
+from rlanything.config.schema import ModelConfig
 from rlanything.domains.base import Observation, Step
 from rlanything.domains.reasoning.calls import TOOL_NAME, call_text
 from rlanything.domains.reasoning.problems import check_row
 from rlanything.domains.registry import make_domain
 from rlanything.domains.rows import BadProblem
+from rlanything.engines.chat import Chat
 from rlanything.errors import TaskError
+from rlanything.plan.models import check_tools
 
 ROWS = [
     {"question": "What is 6 * 7?", "answer": 42, "kind": "easy", "task_id": "q1"},
@@ -91,13 +95,13 @@ def test_rows_of_published_sets_are_read_as_they_are(row, payload):
         ({"question": "P", "answer": True}, "answer: none of the fields"),
         ({"question": "P", "answer": float("nan")}, "answer: none of the fields"),
         ({"prompt": [{"role": "assistant", "content": "P"}], "answer": "1"}, "question: none of the fields"),
-        ({"question": "P", "reward_model": {"ground_truth": '{"inputs": ["1"]}'}}, "dataset.domain=coding"),
+        ({"question": "P", "reward_model": {"ground_truth": '{"inputs": ["1"]}'}}, "expected tests"),
         ({"question": "P", "answer": {"test_code": "x"}}, "answer"),
         ({"question": "P", "answer": "z", "choices": ["x", "y"]}, "one of the choices"),
         ({"question": "P", "answer": 1, "choices": ["x", "y"]}, "one of the choices"),
         ({"question": "P", "answer": "A proton", "choices": ["x", "a proton"]}, "one of the choices"),
-        ({"question": "P", "ground_truth": '{\n "inputs": ["1"]}'}, "dataset.domain=coding"),
-        ({"question": "P", "ground_truth": '[{"input": "1"}]'}, "dataset.domain=coding"),
+        ({"question": "P", "ground_truth": '{\n "inputs": ["1"]}'}, "expected tests"),
+        ({"question": "P", "ground_truth": '[{"input": "1"}]'}, "a list of objects"),
         ({"question": "P", "answer": "C", "choices": ["x", "y"]}, "one of the choices"),
         ({"question": "P", "answer": "x", "choices": ["x"]}, "2 to 10 different texts"),
         ({"question": "P", "answer": "x", "choices": "xy"}, "2 to 10 different texts"),
@@ -208,3 +212,23 @@ def test_a_conversation_told_anew_holds_calls_and_outputs(make):
     step = Step(response=call_text("6 * 7"), action=parsed[0].action, observation=seen[0])
     told = domain.retold(domain.tasks("train")[0], Observation(""), [step])
     assert [message["role"] for message in told] == ["user", "assistant", "tool"] and told[-1]["content"] == "42"
+
+
+@pytest.mark.parametrize("family", ["qwen2.5", "qwen3"])
+def test_calls_are_read_as_the_template_writes_them(make, tmp_path, family):
+    check_tools(
+        {"policy": Chat(ModelConfig(path=str(write_tokenizer(FAMILIES[family], tmp_path / "model"))))}, full(make)
+    )
+
+
+@pytest.mark.parametrize("family", ["llama3", "mistral"])
+def test_a_template_of_another_form_is_refused_by_what_it_writes(make, tmp_path, family):
+    chat = Chat(ModelConfig(path=str(write_tokenizer(FAMILIES[family], tmp_path / "model"))))
+    with pytest.raises(TaskError, match="its chat template writes a tool call as .*print.*hermes form"):
+        check_tools({"policy": chat}, full(make))
+
+
+def full(make):
+    domain = make()
+    domain.config.dataset.prompt = "full"
+    return domain

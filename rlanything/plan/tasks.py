@@ -1,0 +1,38 @@
+"""The tasks that a run trains on."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pyarrow as pa
+
+from rlanything.config.schema import Config
+from rlanything.domains.base import Domain
+from rlanything.errors import TaskError
+from rlanything.runs.store import success_rates
+from rlanything.types import Task
+
+
+def training_tasks(config: Config, domain: Domain) -> list[Task]:
+    """The originals: those of `dataset.accuracy_band` if `dataset.accuracy` names a file, and of these
+    `dataset.num_task`, drawn with the seed. Raises TaskError if none is left."""
+    dataset = config.dataset
+    tasks = sorted(domain.tasks(dataset.train_split), key=lambda t: t.id)
+    if dataset.accuracy:
+        low, high = dataset.accuracy_band
+        try:
+            rates = success_rates(Path(dataset.accuracy))
+        except (OSError, pa.ArrowException) as error:
+            raise TaskError(f"dataset.accuracy={dataset.accuracy}: no file of an evaluation ({error})") from error
+        known = [task for task in tasks if task.id in rates]
+        tasks = [task for task in known if low <= rates[task.id] <= high]
+        if not tasks:
+            raise TaskError(
+                f"dataset.accuracy={dataset.accuracy}: of its {len(rates)} tasks {len(known)} are of the split "
+                f"{dataset.train_split}, and none has a success rate from {low} to {high}; evaluate that split, or "
+                "widen dataset.accuracy_band"
+            )
+    if not dataset.num_task:
+        return tasks
+    return random.Random(f"{config.experiment.seed}/tasks").sample(tasks, min(dataset.num_task, len(tasks)))

@@ -1,0 +1,92 @@
+"""Problems whose answer is a program: the published columns, and what becomes of programs."""
+
+import asyncio
+import json
+from contextlib import closing
+
+import pytest
+from builders import config_of
+
+from rlanything.domains.reasoning.problems import check_row, is_program
+from rlanything.domains.reasoning.prompts import asked
+from rlanything.domains.registry import make_domain
+from rlanything.domains.rows import BadProblem
+
+STDIO = {"inputs": ["1 2\n", "3 4\n"], "outputs": ["3\n", "7\n"]}
+CALLED = {"inputs": json.dumps([[[1, 2]], [[5]]]), "outputs": json.dumps([3, 5]), "fn_name": "total"}
+ASSERTED = {
+    "import_prefix": "from typing import *\nLIMIT = 100\n",
+    "test_code": "def check(candidate):\n    assert candidate([1, 2]) == 3\n    assert candidate([LIMIT]) == 100\n",
+    "entry_point": "Solution().total",
+}
+
+
+def row(truth, **more):
+    return {"problem": "Add.", "reward_model": {"ground_truth": json.dumps(truth), "style": "rule"}, **more}
+
+
+def grade(tmp_path, truth, response):
+    (tmp_path / "train.jsonl").write_text(json.dumps(row(truth)))
+
+    async def play(domain):
+        env = domain.make_env(domain.tasks("train")[0])
+        first = await env.reset()
+        return await env.step(domain.parse_action(response, first).action)
+
+    with closing(make_domain(config_of("reasoning", tmp_path, grading="text", call_s=2.0))) as domain:
+        return asyncio.run(play(domain))
+
+
+@pytest.mark.parametrize(
+    ("truth", "program", "results"),
+    [
+        (STDIO, "print(sum(map(int, input().split())))", ("ok", "ok")),
+        (STDIO, "print(3)", ("ok", "wrong_answer")),
+        (CALLED, "def total(x): return sum(x)", ("ok", "ok")),
+        (CALLED, "def total(x): return x[0]", ("wrong_answer", "ok")),
+        (ASSERTED, "class Solution:\n  def total(self, x: List[int]): return sum(x)", ("ok",)),
+        (ASSERTED, "class Solution:\n  def total(self, x): return x[0]", ("wrong_answer",)),
+        (ASSERTED, "class Solution:\n  def total(self, x): raise ValueError", ("runtime_error",)),
+        (ASSERTED, "import os\nprint('right')\nos._exit(0)", ("wrong_answer",)),
+    ],
+)
+def test_programs_are_tried_on_the_tests_of_published_rows(tmp_path, truth, program, results):
+    seen = grade(tmp_path, truth, f"I add.\n```python\n{program}\n```\nSo \\boxed{{7}}.")
+    assert seen.results == results and seen.success is all(r == "ok" for r in results) and seen.done
+
+
+def test_a_box_is_no_program_and_a_program_no_box(tmp_path):
+    assert grade(tmp_path, STDIO, "\\boxed{3}").results == ("no program",)
+    (tmp_path / "train.jsonl").write_text(json.dumps({"question": "6 * 7?", "answer": "42"}))
+
+    async def play(domain):
+        env = domain.make_env(domain.tasks("train")[0])
+        first = await env.reset()
+        return await env.step(domain.parse_action("```python\nprint(42)\n```", first).action)
+
+    with closing(make_domain(config_of("reasoning", tmp_path, grading="text"))) as domain:
+        assert asyncio.run(play(domain)).results == ("no box",)
+
+
+def test_rows_hold_tests_as_objects_or_as_texts_and_say_what_is_asked():
+    texts = {"problem": "Add.", "reward_model": json.dumps({"ground_truth": json.dumps(STDIO)}), "ability": "code"}
+    for made in (row(STDIO), texts, {"question": "Add.", "test_input": STDIO["inputs"], "test_output": ["3", "7"]}):
+        payload = check_row(made)
+        assert is_program(payload) and [test[0] for test in payload["tests"]] == STDIO["inputs"]
+    assert check_row(texts)["kind"] == "code"
+    assert "reads standard input" in asked(check_row(texts), ["numpy"], "full")
+    assert "defines total" in asked(check_row(row(CALLED)), None, "full")
+
+
+@pytest.mark.parametrize(
+    ("truth", "fault"),
+    [
+        ({"inputs": ["1"], "outputs": []}, "test_output"),
+        ({"inputs": ["1", "2"], "outputs": ["1"]}, "as many"),
+        ({"code": "?"}, "expected tests"),
+        ({"test_code": "def check(", "entry_point": "f"}, "asserts: not a Python program"),
+    ],
+)
+def test_rows_with_broken_tests_are_named(truth, fault):
+    with pytest.raises(BadProblem, match=fault):
+        check_row(row(truth))
