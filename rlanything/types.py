@@ -273,6 +273,8 @@ class Trajectory:
     """Times that it was played anew because the environment had broken it."""
     reward: float | None = None
     """The episode's reward as `algorithm.reward` names it; filled by `algorithm.advantages`."""
+    shaping: dict[str, float] = field(default_factory=dict)
+    """The terms of this reward besides the outcome, by name; filled with it."""
 
     def images_before(self, i: int) -> tuple[str, ...]:
         """Files of the images that the policy saw when turn i began."""

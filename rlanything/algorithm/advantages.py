@@ -13,16 +13,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
+from rlanything.algorithm.selection import is_void, selected
 from rlanything.algorithm.shaping import shaping
 from rlanything.config.plugins import bind_options, load_object
 from rlanything.config.schema import AlgorithmConfig
 from rlanything.errors import ConfigError
-from rlanything.types import Group, Judgement, Place, Trajectory, Turn
+from rlanything.types import Group, Judgement, Place, Status, Trajectory, Turn
 
 Rule = Callable[..., None]
 ZERO_SPREAD = 1e-8  # a smaller standard deviation is rounding, not a difference
@@ -68,14 +70,18 @@ def within(accuracy: float, band: Sequence[float]) -> bool:
 def assign_advantages(groups: Sequence[Group], config: AlgorithmConfig) -> None:
     """Fill `signal`, `reward` and `advantage` of every turn, and `reward` of every episode.
 
-    Turns of broken episodes keep None. Advantages below 0 are multiplied by `negative_weight`: the step signal calls
-    every failed try of a weak policy bad, and a smaller weight teaches less to avoid what seldom works.
+    Turns of broken episodes, and of those that are not selected, keep None. Advantages below 0 are multiplied by
+    `negative_weight`: the step signal calls every failed try of a weak policy bad, and a smaller weight teaches less to
+    avoid what seldom works.
 
     Raises ConfigError if `algorithm.reward` is score and the environment gave none.
     """
     for group in groups:
         _assign_rewards(group, config)
-    advantage_rule(config)(groups, config)
+    advantage_rule(config)([replace(g, trajectories=selected(g, config)) for g in groups], config)
+    if config.void == "mask":
+        for turn in (turn for g in groups for t in g.valid if is_void(t) for turn in t.turns):
+            turn.advantage = None
     for turn in (turn for g in groups for t in g.valid for turn in t.turns):
         if turn.advantage is not None and turn.advantage < 0:
             turn.advantage *= config.negative_weight
@@ -91,7 +97,7 @@ def _assign_rewards(group: Group, config: AlgorithmConfig) -> None:
         for place in judgement.scores:
             by_place[place].append(judgement)
     for trajectory in group.valid:
-        trajectory.reward = episode_reward(trajectory, config)
+        trajectory.reward, trajectory.shaping = episode_reward(trajectory, config), shaping(trajectory, config)
         for i, turn in enumerate(trajectory.turns):
             place = trajectory.index, i
             turn.signal = step_signal(by_place[place], place)
@@ -101,9 +107,12 @@ def _assign_rewards(group: Group, config: AlgorithmConfig) -> None:
 def episode_reward(trajectory: Trajectory, config: AlgorithmConfig) -> float:
     """The outcome O (+1 or -1), or with `algorithm.reward: score` the environment's score, and the shaping's terms.
 
-    Raises ConfigError.
+    With `algorithm.truncated: wrong` an episode that a limit ended has the outcome -1, or the score 0. Raises
+    ConfigError.
     """
-    shaped = shaping(trajectory, config)
+    shaped = sum(shaping(trajectory, config).values())
+    if trajectory.status is Status.TRUNCATED and config.truncated == "wrong":
+        return shaped - 1.0 if config.reward == "outcome" else shaped
     if config.reward == "outcome":
         return trajectory.outcome + shaped
     if trajectory.score is None or trajectory.score.reward is None:

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from rlanything.algorithm.consistency import passes_correct, scores_by_success
-from rlanything.types import Group, Judgement
-
-PASSED = "ok"  # the verdict of a check that an action passes
+from rlanything.algorithm.selection import PASSED
+from rlanything.algorithm.shaping import CALL
+from rlanything.types import Group, Judgement, Trajectory
 
 
 def theorem_bound(mu: float, m: int) -> float:
@@ -24,8 +24,8 @@ def diagnostics(groups: Sequence[Group]) -> dict[str, float]:
     compares scores with the domain's own step labels, which no update of the loop ever sees; `rm_process_balanced` is
     the mean of its recalls on progress and on no progress. `failures` counts the episodes that the infrastructure broke
     for good, also by kind; `retries` those that were played anew; `ended/*` are shares of the reasons to end,
-    `action/*` of the kinds of actions. `phase/*` is how long an episode spent in a phase [s], `env/*` what the domain
-    says of its environments, both as means.
+    `action/*` of the kinds of actions. `shaping/*` are the terms of an episode's reward besides its outcome, `phase/*`
+    is how long it spent in a phase [s], `env/*` what the domain says of its environments, all as means.
     """
     trajectories = [t for g in groups for t in g.valid]
     broken = Counter(str(t.status) for g in groups for t in g.trajectories if t.status.is_failure)
@@ -65,7 +65,9 @@ def diagnostics(groups: Sequence[Group]) -> dict[str, float]:
         "retries": float(sum(t.retries for g in groups for t in g.trajectories)),
         **{f"action/{kind}": n / len(turns) for kind, n in sorted(kinds.items())},
         **_means("phase", [t.phases for t in trajectories], each=len(trajectories)),
+        **_means("shaping", [t.shaping for t in trajectories], each=len(trajectories)),
         **_means("env", [g.figures for g in groups], each=len(groups)),
+        **_call_figures(trajectories),
         **_check_figures(groups),
         **_test_figures(groups),
     }
@@ -83,6 +85,14 @@ def _votes(group: Group) -> list[tuple[int, int | None, int | None]]:
     """(outcome O, the domain's label of the turn, score S) of every score of the group's valid episodes."""
     turns = {(t.index, i): (t.outcome, turn.label) for t in group.valid for i, turn in enumerate(t.turns)}
     return [(*turns[place], s) for j in group.judgements for place, s in j.scores.items() if place in turns]
+
+
+def _call_figures(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    """If episodes call tools: calls of an episode, and the share of them that ended well."""
+    calls = [[r for turn in t.turns if turn.kind == CALL for r in turn.results] for t in trajectories]
+    if not any(calls):
+        return {}
+    return {"calls": _mean(map(len, calls)), "call_success_rate": _mean(r == PASSED for found in calls for r in found)}
 
 
 def _check_figures(groups: Sequence[Group]) -> dict[str, float]:

@@ -11,9 +11,14 @@ from rlanything.types import Trajectory
 CALL = "call"  # the kind of turns that call a tool
 
 
-def shaping(trajectory: Trajectory, config: AlgorithmConfig) -> float:
-    """The sum of all terms."""
-    return call_bonus(trajectory, config) + overlong_penalty(trajectory, config)
+def shaping(trajectory: Trajectory, config: AlgorithmConfig) -> dict[str, float]:
+    """The terms by their names, those that a configuration asks for."""
+    terms = {}
+    if config.call_bonus:
+        terms["calls"] = call_bonus(trajectory, config)
+    if config.overlong_limit:
+        terms["length"] = overlong_penalty(trajectory, config)
+    return terms
 
 
 def call_bonus(trajectory: Trajectory, config: AlgorithmConfig) -> float:

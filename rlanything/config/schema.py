@@ -113,6 +113,11 @@ class DatasetConfig(Section):
     """Split that the training tasks come from."""
     num_task: NonNegativeInt = 0
     """Number of training tasks to use, drawn with the seed. 0 uses all."""
+    accuracy: PathText = ""
+    """Parquet file of an evaluation of the training split, as `rlanything eval` writes them to `evaluations/`. Those
+    tasks train that it holds with a success rate in `accuracy_band`. Empty takes all tasks."""
+    accuracy_band: Band = [0.01, 0.99]
+    """Success rates of tasks that train, bounds included, by `accuracy`."""
     prompt: Literal["full", "compact"] = "full"
     """`full` explains the rules, for instruct models. `compact` leaves them out, for tiny models."""
 
@@ -203,6 +208,13 @@ class AlgorithmConfig(Section):
     """Weight of the step signal in the integrated feedback (lambda in the paper)."""
     negative_weight: NonNegativeFloat = 1.0
     """Factor of the advantages below 0. 1 is the paper's."""
+    truncated: Literal["grade", "wrong", "drop"] = "grade"
+    """Episodes that a limit ended: graded as they stand, taken for failures, or left out of baselines and updates."""
+    void: Literal["train", "mask"] = "train"
+    """Episodes in which a response held no action: trained like others, or counted in the baselines alone."""
+    keep: NonNegativeInt = 0
+    """Episodes of a group that the policy learns from, if more were played: solved ones in their share, those with the
+    fewest faulty turns (GRPO-RoC). 0 keeps all."""
     band: Band = [0.125, 0.875]
     """The policy trains on tasks whose accuracy lies in this band, bounds included."""
 
@@ -272,6 +284,9 @@ class LearnerConfig(Section):
     """The surrogate objective clips probability ratios below 1 - clip_low."""
     clip_high: NonNegativeFloat = 0.2
     """The surrogate objective clips probability ratios above 1 + clip_high."""
+    ratio: Literal["token", "response"] = "token"
+    """Probability ratios of the surrogate objective: each token's own, or for all tokens of a response the geometric
+    mean of theirs (GSPO), which wants clip_low and clip_high near 0.0003."""
     dual_clip: NonNegativeFloat = 0.0
     """The surrogate objective of a token with a negative advantage is never worse than this many times the advantage
     (dual clip), however much likelier the token has become. 0 sets no bound; else above 1."""
@@ -327,6 +342,8 @@ class EvaluationConfig(Section):
     """Episodes of each task."""
     temperature: NonNegativeFloat = 1.0
     """Sampling temperature. 0 takes the likeliest token."""
+    top_p: PositiveShare = 1.0
+    """Sample from the likeliest tokens that have this probability together. 1 samples from all."""
     judge: bool = True
     """Have the reward model judge these episodes, to measure it on the policy's own."""
 

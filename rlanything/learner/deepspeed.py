@@ -155,7 +155,8 @@ class Learner:
         weights, advantages, engine = (
             torch.from_numpy(a).to(self.device) for a in (entries.weights, entries.advantages, entries.logprobs)
         )
-        return TokenBatch(weights=weights, advantages=advantages, engine=engine, old=engine)
+        responses = torch.from_numpy(entries.samples).to(self.device)
+        return TokenBatch(weights=weights, advantages=advantages, engine=engine, old=engine, responses=responses)
 
     @torch.no_grad()
     def _logprobs(self, model: Callable[[MicroBatch, float], tuple[Tensor, Tensor]], batch: MicroBatch) -> Tensor:

@@ -26,6 +26,8 @@ class TokenBatch:
     """log-probabilities from the engine, when it sampled"""
     old: Tensor
     """log-probabilities in the denominator of the surrogate's ratio"""
+    responses: Tensor
+    """number of the response that a token is in, from 0 on (int64)"""
     reference: Tensor | None = None
     """log-probabilities under the KL term's reference; None: no KL term"""
     sampling: Tensor | None = None
@@ -38,11 +40,15 @@ def policy_loss(
     """Weighted mean of -importance weight x clipped surrogate + beta x k3 KL - bonus x entropy; returns loss, metrics.
 
     - Surrogate: PPO (Schulman et al. 2017) with separate epsilons below and above (DAPO), and if asked for bounded
-      below where the advantage is negative (dual clip, Ye et al. 2020, arXiv 1912.09729).
+      below where the advantage is negative (dual clip, Ye et al. 2020, arXiv 1912.09729). With `ratio: response` all
+      tokens of a response have the geometric mean of their ratios (GSPO, Zheng et al. 2025, arXiv 2507.18071).
     - Importance weight: min(pi_old / pi_engine, cap), because learner and engine round differently (Yao et al. 2025).
     - k3: exp(d) - 1 - d with d = log ref - log new (Schulman, "Approximating KL divergence").
     """
-    ratio = torch.exp(new - batch.old)
+    log_ratio = new - batch.old
+    if config.ratio == "response":
+        log_ratio = _mean_of_response(log_ratio, batch.responses)
+    ratio = torch.exp(log_ratio)
     clipped = ratio.clamp(1 - config.clip_low, 1 + config.clip_high)
     gain = unbounded = torch.minimum(ratio * batch.advantages, clipped * batch.advantages)
     if config.dual_clip:
@@ -87,6 +93,14 @@ def supervised_loss(
     """Cross-entropy, the weighted mean of -log p(target); returns loss and metrics."""
     loss = -(weights * new).sum() / total_weight
     return loss, {"loss": loss.detach(), "entropy": (weights * entropy).sum().detach() / total_weight}
+
+
+def _mean_of_response(x: Tensor, responses: Tensor) -> Tensor:
+    """Each token's value replaced by the mean over its response."""
+    num = int(responses.max()) + 1 if len(responses) else 0
+    sums = x.new_zeros(num).index_add(0, responses, x)
+    counts = x.new_zeros(num).index_add(0, responses, torch.ones_like(x))
+    return (sums / counts)[responses]
 
 
 def _k3(log_ratio: Tensor) -> Tensor:

@@ -32,11 +32,16 @@ class Entries:
     """the `Sample`'s values at the target (float32), here and below"""
     advantages: np.ndarray
     logprobs: np.ndarray
+    samples: np.ndarray
+    """number of the sample that the target is in, from 0 on (int64)"""
 
     @classmethod
     def concatenate(cls, parts: Sequence[Entries]) -> Entries:
-        """All entries of `parts`, in order."""
-        return cls(**{f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(cls)})
+        """All entries of `parts`, in order, their samples numbered on."""
+        joined = {f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(cls)}
+        before = np.cumsum([0, *(part.samples.max(initial=-1) + 1 for part in parts[:-1])])
+        joined["samples"] = joined["samples"] + np.repeat(before, [len(part.samples) for part in parts])
+        return cls(**joined)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,6 +253,7 @@ def _merge(members: Sequence[Sample], shared: Sequence[int], positions_of: Calla
             weights=sample.weights[trained].astype(np.float32),
             advantages=sample.advantages[trained].astype(np.float32),
             logprobs=sample.logprobs[trained].astype(np.float32),
+            samples=np.zeros(len(trained), dtype=np.int64),
         )
         entries.append(part)
     sample_tokens = sum(len(s.ids) for s in members)

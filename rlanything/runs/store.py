@@ -60,6 +60,7 @@ SCHEMA = pa.schema(
         "phases": pa.map_(_TEXT, pa.float32()),
         "retries": pa.int32(),
         "reward": pa.float64(),
+        "shaping": pa.map_(_TEXT, pa.float64()),
         "first_observation": _TEXT,
         "first_images": _TEXTS,
         "turns": pa.list_(TURN),
@@ -106,6 +107,15 @@ def read_rows(path: Path) -> list[Row]:
     return pq.read_table(path).to_pylist()
 
 
+def success_rates(path: Path) -> dict[str, float]:
+    """The success rate of each task, by its id, over the episodes that the infrastructure did not break."""
+    outcomes: dict[str, list[bool]] = {}
+    for row in pq.read_table(path, columns=["task_id", "outcome", "status"]).to_pylist():
+        if not Status(row["status"]).is_failure:
+            outcomes.setdefault(row["task_id"], []).append(row["outcome"] > 0)
+    return {task: sum(won) / len(won) for task, won in outcomes.items()}
+
+
 def read_groups(path: Path, tasks: dict[str, Task]) -> list[Group]:
     """The groups of a file. Tasks are looked up in `tasks` by their id; a task that is missing there has no payload."""
     groups: dict[str, Group] = {}
@@ -125,6 +135,7 @@ def _trajectory(row: Row) -> Trajectory:
     return Trajectory(
         first_images=tuple(row["first_images"]),
         phases=dict(row.get("phases") or {}),  # episodes of earlier versions have none
+        shaping=dict(row.get("shaping") or {}),
         turns=[_turn(t) for t in row["turns"]],
         score=Score(**row["score"]) if row["score"] else None,
         status=Status(row["status"]),

@@ -40,3 +40,13 @@ def test_kinds_of_actions_and_times_of_phases_are_means_over_all_turns_and_episo
 
 def test_diagnostics_of_nothing_are_nan_and_not_an_error():
     assert math.isnan(diagnostics([])["success_rate"])
+
+
+def test_calls_of_tools_are_counted_and_their_success():
+    caller, quiet = trajectory(1, [(), (), ()]), trajectory(-1, [()])
+    for turn, results in zip(caller.turns, (("ok", "exception"), ("ok",), ("ok",)), strict=True):
+        turn.kind, turn.results = "call", results
+    caller.turns[-1].kind = "answer"
+    figures = diagnostics([group(caller, quiet)])
+    assert figures["calls"] == 1.5 and figures["call_success_rate"] == pytest.approx(2 / 3)
+    assert "calls" not in diagnostics([group(quiet)])

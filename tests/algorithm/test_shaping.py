@@ -19,7 +19,7 @@ def episode(outcome, calls, others=1, tokens=(3, 2)):
 
 
 def test_by_default_nothing_is_shaped():
-    assert shaping(episode(-1, 5, tokens=(9999, 9999)), AlgorithmConfig()) == 0
+    assert shaping(episode(-1, 5, tokens=(9999, 9999)), AlgorithmConfig()) == {}
 
 
 @pytest.mark.parametrize(("calls", "reward"), [(0, -1.0), (1, -0.9), (2, -0.8), (3, -0.7), (4, -0.6), (8, -0.6)])

@@ -9,7 +9,16 @@ from rlanything.config.schema import LearnerConfig
 from rlanything.learner.loss import TokenBatch, policy_loss, supervised_loss
 
 
-def evaluate(ratios, advantages, engine_ratios=None, weights=None, reference_shift=None, total_weight=None, **config):
+def evaluate(
+    ratios,
+    advantages,
+    engine_ratios=None,
+    weights=None,
+    reference_shift=None,
+    total_weight=None,
+    responses=None,
+    **config,
+):
     """(loss, metrics, d loss / d new) for given ratios new/old and old/engine, and shift log ref - log new."""
     new = torch.full((len(ratios),), -1.0, requires_grad=True)
     old = new.detach() - torch.tensor(ratios).log()
@@ -21,6 +30,7 @@ def evaluate(ratios, advantages, engine_ratios=None, weights=None, reference_shi
         engine=old - torch.tensor(engine_ratios or [1.0] * len(ratios)).log(),
         reference=None if reference_shift is None else new.detach() + torch.tensor(reference_shift),
         sampling=old,
+        responses=torch.tensor(responses or [0] * len(ratios)),
     )
     entropy = torch.full_like(new, 2.0)
     settings = LearnerConfig(clip_low=0.2, clip_high=0.3, **config)
@@ -61,6 +71,24 @@ def test_the_dual_clip_bounds_tokens_of_negative_advantage_alone(ratio, advantag
     loss, metrics, grad = evaluate([ratio], [advantage], kl_beta=0.0, dual_clip=3.0)
     assert loss == pytest.approx(expected, rel=1e-5) and grad[0] == pytest.approx(slope, rel=1e-5)
     assert metrics["dual_clip_fraction"] == (ratio == 5.0 and advantage < 0)
+
+
+def test_the_ratio_of_a_response_is_the_geometric_mean_of_its_tokens():
+    # Response 0: ratios 1.21 and 1, mean 1.1; response 1: 4 and 1, mean 2, clipped at 1.3 for a gain.
+    given = {"responses": [0, 1, 0, 1], "weights": [0.5] * 4, "kl_beta": 0.0, "ratio": "response"}
+    loss, metrics, grad = evaluate([1.21, 4.0, 1.0, 1.0], [2.0, 2.0, 2.0, 2.0], **given)
+    assert loss == pytest.approx(-(1.1 * 2 + 1.3 * 2) / 2, rel=1e-5)
+    # d loss / d new of each token of response 0: -(1/2) * 1.1 * 2 * (1/2), for it moves the mean by a half.
+    assert grad == pytest.approx([-0.55, 0.0, -0.55, 0.0], rel=1e-5)
+    assert metrics["clip_fraction_high"] == pytest.approx(0.5)
+    _, _, falling = evaluate([1.21, 4.0, 1.0, 1.0], [2.0, -2.0, 2.0, -2.0], **given)
+    assert falling == pytest.approx([-0.55, 1.0, -0.55, 1.0], rel=1e-5)  # a rising bad response is never clipped
+
+
+def test_a_response_of_one_token_has_the_tokens_ratio():
+    each = {"kl_beta": 0.0, "responses": [2, 0, 1]}
+    by_token = evaluate([1.1, 0.7, 1.5], [1.0, -2.0, 3.0], **each, ratio="token")
+    assert evaluate([1.1, 0.7, 1.5], [1.0, -2.0, 3.0], **each, ratio="response") == by_token
 
 
 def test_importance_weights_are_truncated_from_above_only():

@@ -1,5 +1,7 @@
 """Packing must not change what is learned: every token, target and gradient survives the merge into trees."""
 
+from collections import defaultdict
+
 import numpy as np
 import pytest
 import torch
@@ -59,6 +61,19 @@ def test_every_entry_is_recovered_from_the_trees(samples, pairs_per_token, max_t
             assert tree.positions[0, node] == len(path_of(tree, node)) - 1
         assert tree.size <= max(max_tokens, max(len(s.ids) for s in samples))
     assert sorted(found) == sorted(e for s in samples for e in entries_of(s))
+
+
+@given(sample_lists(), st.sampled_from([8, 1000]))
+@settings(max_examples=50, deadline=None)
+def test_entries_of_one_sample_share_a_number_and_others_have_another(samples, max_tokens):
+    trees = build_trees(samples, max_tokens)
+    for batch in pack(trees, max(tree.size for tree in trees), multiple=4) if trees else []:
+        found = defaultdict(list)
+        for number, weight in zip(batch.entries.samples, batch.entries.weights, strict=True):
+            found[int(number)].append(weight)  # the random weights name the sample's tokens
+        of_samples = [sorted(s.weights[s.weights > 0].astype(np.float32)) for s in samples]
+        assert sorted(found) == list(range(len(found)))
+        assert all(sorted(weights) in of_samples for weights in found.values())
 
 
 @given(sample_lists())

@@ -1,0 +1,49 @@
+"""Which episodes of a group the policy learns from. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rlanything.config.schema import AlgorithmConfig
+from rlanything.types import Group, Status, Trajectory, Turn
+
+PASSED = "ok"  # the verdict of a check that an action passes
+
+
+def selected(group: Group, config: AlgorithmConfig) -> list[Trajectory]:
+    """The valid episodes that enter the baselines and the loss, as `algorithm.truncated` and `algorithm.keep` say."""
+    episodes = group.valid
+    if config.truncated == "drop":
+        episodes = [t for t in episodes if t.status is not Status.TRUNCATED]
+    return resample_on_correct(episodes, config.keep) if config.keep else episodes
+
+
+def resample_on_correct(episodes: Sequence[Trajectory], keep: int) -> list[Trajectory]:
+    """`keep` of the episodes, in their order: the share of solved ones stays, and of these the cleanest are kept.
+
+    So a policy that reaches the answer over errors is not rewarded for the errors, while its failures stay as various
+    as they are. Source: GRPO-RoC (rStar2-Agent, arXiv 2508.20722), which draws the solved ones at random with the
+    inverse of their faults as weights; here the ones with the smallest share of faulty turns are taken. Episodes of a
+    group are exchangeable, so the first ones of equals, and the first failed ones, are a fair draw.
+    """
+    if len(episodes) <= keep:
+        return list(episodes)
+    solved = [t for t in episodes if t.success]
+    failed = [t for t in episodes if not t.success]
+    num_solved = round(keep * len(solved) / len(episodes))
+    kept = {id(t) for t in [*sorted(solved, key=fault_share)[:num_solved], *failed[: keep - num_solved]]}
+    return [t for t in episodes if id(t) in kept]
+
+
+def fault_share(trajectory: Trajectory) -> float:
+    """The share of turns that were invalid, or in which a check, such as the run of a call, did not pass."""
+    return sum(map(_is_faulty, trajectory.turns)) / max(1, len(trajectory.turns))
+
+
+def is_void(trajectory: Trajectory) -> bool:
+    """Whether a turn of the episode holds no action (void turns of SimpleTIR, arXiv 2509.02479)."""
+    return any(turn.action is None for turn in trajectory.turns)
+
+
+def _is_faulty(turn: Turn) -> bool:
+    return turn.invalid or any(result != PASSED for result in turn.results)
