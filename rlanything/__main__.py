@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import sys
 from difflib import get_close_matches
+from pathlib import Path
 
 USAGE = """\
 usage: rlanything COMMAND config=FILE.yaml [key=value ...]
 
   train   train policy, reward model and tasks together
   eval    measure a policy on benchmark splits; with policy=script, play the
-          scripted solutions instead, which tells whether an environment works
+          scripted solutions instead, which tells whether an environment works;
+          `eval --compare RUN_A RUN_B` compares two runs' folders, paired by task
   sft     warm-start one model by supervised fine-tuning
   plan    print the resolved configuration and the plan of a training, or with
           `plan eval` of an evaluation, and start nothing
@@ -24,6 +26,7 @@ its meaning; `rlanything COMMAND --help rollout` prints one section."""
 COMMANDS = ("train", "eval", "sft", "plan", "play")
 HELP = {"-h", "--help"}
 SCRIPTED = "policy=script"
+COMPARE = "--compare"
 NEXT_TIME = {  # what the same command does after an interruption
     "train": "goes on from the last checkpoint",
     "eval": "goes on where it stopped",
@@ -64,6 +67,8 @@ def _run(name: str, words: list[str], domain: str) -> None:
             from rlanything.train import train
 
             train(config)
+        case "eval" if words[:1] == [COMPARE]:
+            _compare(words[1:])
         case "eval":
             given = [word for word in words if word != SCRIPTED]
             config = load_config(given, domain, learns=False)
@@ -88,6 +93,17 @@ def _run(name: str, words: list[str], domain: str) -> None:
             _play(words)
         case _:
             _refuse(name)
+
+
+def _compare(runs: list[str]) -> None:
+    from rlanything.errors import ConfigError
+
+    if len(runs) != 2:
+        raise ConfigError(f"{COMPARE}: found {len(runs)} words after it, expected the folders of two runs")
+    from rlanything.evaluation.compare import compare
+    from rlanything.runs.progress import Progress
+
+    compare(Path(runs[0]), Path(runs[1]), Progress())
 
 
 def _play(words: list[str]) -> None:

@@ -75,7 +75,7 @@ def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:
         for split in config.evaluation.splits:
             groups = evaluate_split(split, run, folder, progress)
             write_groups(folder.evaluation(0, split), groups, run.domain.describe, run.domain.kind)
-            figures = summarise(groups, run.domain.kind)
+            figures = summarise(groups, run.domain)
             metrics.write(0, "eval", {"split": split, **figures})
             rows += table_rows(split, figures)
     header = list(dict.fromkeys(name for row in rows for name in row))
@@ -132,8 +132,8 @@ def part_path(run: Path, split: str, start: int) -> Path:
 def table_rows(split: str, figures: dict[str, float]) -> list[dict[str, str]]:
     """Cells by their column: a row for the split, and one for each of its task types.
 
-    pass@k and best of k are there if every task was played several times, tests' rates if tests were written, and the
-    score if the environment gives partial scores, turns if episodes have several.
+    pass@j, maj@k and best of k are there if tasks were played several times, tests' rates if tests were written, and
+    the score if the environment gives partial scores, turns if episodes have several.
     """
     low, high = figures["success_low"], figures["success_high"]
     row = {
@@ -142,7 +142,7 @@ def table_rows(split: str, figures: dict[str, float]) -> list[dict[str, str]]:
         "success": f"{figures['success_rate']:.1%}",
         "95 %": f"{low:.1%} to {high:.1%}" if not math.isnan(low) else "",
     }
-    row |= {k.replace("_", " "): f"{v:.1%}" for k, v in figures.items() if k.startswith(("pass@", "best_of_"))}
+    row |= {k.replace("_", " "): f"{v:.1%}" for k, v in figures.items() if k.startswith(("pass@", "maj@", "best_of_"))}
     for name, key in (("tests right", "test_accuracy"), ("telling", "test_detect_rate")):
         if key in figures:
             row[name] = f"{figures[key]:.1%}"

@@ -1,18 +1,23 @@
-"""The figures of an evaluation: success with its interval, pass@k, best of k. Pure."""
+"""The figures of an evaluation: success with its interval, pass@k, maj@k, best of k. Pure."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from rlanything.algorithm.diagnostics import diagnostics
+from rlanything.domains.base import Domain
 from rlanything.types import Group, Task, Trajectory
 
 Z95 = 1.959964  # standard normal quantile of a two-sided 95 % interval
 NUM_BOOTSTRAP = 10_000  # resamples of the tasks: the bounds then vary by about 0.1 points
 BOOTSTRAP_SEED = 0  # the same episodes give the same interval
+
+Figures = dict[str, float]
+"""Figures by their names."""
 
 
 def wilson(successes: int, total: int) -> tuple[float, float]:
@@ -40,14 +45,25 @@ def success_interval(groups: Sequence[Group]) -> tuple[float, float]:
     rates = solved / played
     if played.max() == 1 or rates.min() == rates.max():
         return wilson(round(float(rates.sum())), len(rates))
-    draws = np.random.default_rng(BOOTSTRAP_SEED).integers(len(played), size=(NUM_BOOTSTRAP, len(played)))
-    means = solved[draws].sum(1) / played[draws].sum(1)
-    low, high = np.percentile(means, [2.5, 97.5])
+    return _bootstrap(lambda drawn: solved[drawn].sum(1) / played[drawn].sum(1), len(played))
+
+
+def paired_interval(differences: Sequence[float]) -> tuple[float, float]:
+    """95 % interval of the mean of differences by task, tasks resampled; (nan, nan) without any."""
+    x = np.array(differences, dtype=np.float64)
+    return _bootstrap(lambda drawn: x[drawn].mean(1), len(x)) if len(x) else (float("nan"), float("nan"))
+
+
+def _bootstrap(means: Callable[[np.ndarray], np.ndarray], num: int) -> tuple[float, float]:
+    """Percentiles of `means` over draws of `num` tasks; draws have the shape [NUM_BOOTSTRAP, num]."""
+    draws = np.random.default_rng(BOOTSTRAP_SEED).integers(num, size=(NUM_BOOTSTRAP, num))
+    low, high = np.percentile(means(draws), [2.5, 97.5])
     return float(low), float(high)
 
 
-def summarise(groups: Sequence[Group], kind: Callable[[Task], str]) -> dict[str, float]:
-    """Success rate with its interval, overall and by the `kind` of task, partial scores, turns, tokens, diagnostics."""
+def summarise(groups: Sequence[Group], domain: Domain) -> Figures:
+    """Success rate with its interval, overall and by kind of task, partial scores, turns, tokens, diagnostics."""
+    kind = domain.kind
     episodes = [(g, t) for g in groups for t in g.valid]
     low, high = success_interval(groups)
     tokens = sum(len(turn.response_ids) for _, t in episodes for turn in t.turns)
@@ -56,7 +72,7 @@ def summarise(groups: Sequence[Group], kind: Callable[[Task], str]) -> dict[str,
         "success_high": high,
         "episodes": len(episodes),
         "response_tokens": tokens / max(1, len(episodes)),
-        **_of_many(groups),
+        **_of_many(groups, domain.same_answer),
     }
     for name in sorted({kind(g.task) for g in groups}):
         of_kind = [t for g, t in episodes if kind(g.task) == name]
@@ -65,23 +81,45 @@ def summarise(groups: Sequence[Group], kind: Callable[[Task], str]) -> dict[str,
     return figures | _partial([t for _, t in episodes])
 
 
-def _partial(episodes: Sequence[Trajectory], of: str = "") -> dict[str, float]:
+def _partial(episodes: Sequence[Trajectory], of: str = "") -> Figures:
     """Mean partial score, if the environment gives partial scores."""
     rewards = [t.score.reward for t in episodes if t.score is not None and t.score.reward is not None]
     return {f"partial_score{of}": float(np.mean(rewards))} if rewards else {}
 
 
-def _of_many(groups: Sequence[Group]) -> dict[str, float]:
-    """If tasks were played k > 1 times: pass@k, the share of tasks that one of the k episodes solved. If the reward
-    model wrote unit tests: how often the program that passes most of them is correct (programs that tie share)."""
+def _of_many(groups: Sequence[Group], same: Callable[[Task, str], str] = lambda task, answer: answer) -> Figures:
+    """Figures of tasks that were played k > 1 times.
+
+    pass@j for j = 2, 4, 8, ... and k is the chance that one of j episodes solves a task, estimated without bias (Chen
+    et al. 2021, arXiv 2107.03374). maj@k is how often the commonest answer is right: answers are one if `same` gives
+    one name for them, or if both are right; without an answer an episode has no vote, and answers that tie share. If
+    the reward model wrote unit tests, best_of_k is how often the program that passes most of them is correct.
+    """
     k = max((len(g.trajectories) for g in groups), default=0)
     played = [g for g in groups if g.valid]
     if k < 2 or not played:
         return {}
-    figures = {f"pass@{k}": sum(any(t.success for t in g.valid) for g in played) / len(played)}
+    sizes = [2**i for i in range(1, k.bit_length()) if 2**i < k]
+    figures = {f"pass@{j}": sum(_passes(g, j) for g in played) / len(played) for j in (*sizes, k)}
+    if any(t.score is not None and t.score.answer for g in played for t in g.valid):
+        figures[f"maj@{k}"] = sum(_majority(g, same) for g in played) / len(played)
     if any(g.shared for g in groups):
         figures[f"best_of_{k}"] = sum(map(_best, played)) / len(played)
     return figures
+
+
+def _passes(group: Group, j: int) -> float:
+    """The chance that at least one of j episodes solves the task; if fewer were valid, of as many as there are."""
+    n, c = len(group.valid), sum(t.success for t in group.valid)
+    j = min(j, n)
+    return 1 - math.comb(n - c, j) / math.comb(n, j)
+
+
+def _majority(group: Group, same: Callable[[Task, str], str]) -> float:
+    given = [(t.success, t.score.answer) for t in group.valid if t.score is not None and t.score.answer]
+    votes = Counter("" if right else same(group.task, answer) for right, answer in given)  # "" is the right answer
+    most = max(votes.values(), default=0)
+    return sum(name == "" for name, n in votes.items() if n == most) / max(1, sum(n == most for n in votes.values()))
 
 
 def _best(group: Group) -> float:

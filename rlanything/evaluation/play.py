@@ -36,7 +36,7 @@ def check_failures(groups: Sequence[Group], allowed: float) -> None:
 async def run_evaluation(
     tasks: Sequence[Task], collect: Collect, config: Config, progress: Progress, label: str, judged: bool
 ) -> list[Group]:
-    """Play every task `evaluation.num_rollout` times at the evaluation's temperature, with a progress bar."""
+    """Play every task `evaluation.num_rollout` times with the evaluation's sampling, with a progress bar."""
     with progress.phase(label, len(tasks) * config.evaluation.num_rollout) as bar:
         return await play(tasks, collect, config, judged, bar.advance)
 
@@ -45,7 +45,8 @@ async def play(
     tasks: Sequence[Task], collect: Collect, config: Config, judged: bool, on_end: Callable[[], None]
 ) -> list[Group]:
     """`run_evaluation` without a bar; `on_end` is called after every episode."""
-    rollout = config.rollout.model_copy(update={"temperature": config.evaluation.temperature})
+    sampling = {"temperature": config.evaluation.temperature, "top_p": config.evaluation.top_p}
+    rollout = config.rollout.model_copy(update=sampling)
     num, seed = config.evaluation.num_rollout, f"{config.experiment.seed}/evaluation"
     # A turn that the judge cannot read stays unjudged: what the policy can do does not depend on its judge.
     batch = Batch(tasks=tasks, num=num, seed=seed, rollout=rollout, judged=judged, required=False)

@@ -120,7 +120,7 @@ def test_a_text_option_is_taken_as_written_on_the_command_line(tmp_path, text):
 def test_options_of_another_domain_are_refused():
     config = Config()
     config.dataset.domain, config.dataset.path, config.dataset.options = "coding", "data", {"show_actions": "all"}
-    with pytest.raises(ConfigError, match="dataset.options.show_actions: unknown; known keys there: num_test"):
+    with pytest.raises(ConfigError, match="dataset.options.show_actions: unknown; known keys .*num_test"):
         make_domain(config)
 
 

@@ -1,9 +1,12 @@
 """What an evaluation says of many episodes a task, and how sure it is."""
 
+from dataclasses import replace
+from itertools import combinations
+
 import pytest
 from builders import group, judgement, trajectory
 
-from rlanything.evaluation.figures import _of_many, success_interval, wilson
+from rlanything.evaluation.figures import _of_many, _passes, success_interval, wilson
 
 
 def judged_by_tests(outcomes, scores):
@@ -17,13 +20,46 @@ def test_best_of_n_is_the_program_that_passes_most_generated_tests():
     picked = judged_by_tests([-1, 1, -1], [(1, -1), (1, 1), (-1, None)])
     missed = judged_by_tests([1, -1, -1], [(-1, -1), (1, 1), (-1, -1)])
     tied = judged_by_tests([1, -1, 1], [(1, 1), (1, 1), (-1, -1)])
-    assert _of_many([picked, missed, tied]) == {"pass@3": 1.0, "best_of_3": pytest.approx(0.5)}
+    figures = _of_many([picked, missed, tied])
+    assert figures == {"pass@2": pytest.approx(7 / 9), "pass@3": 1.0, "best_of_3": pytest.approx(0.5)}
     assert _of_many([judged_by_tests([-1, -1], [(1,), (1,)])]) == {"pass@2": 0.0, "best_of_2": 0.0}
 
 
 def test_one_episode_a_task_has_no_such_figures_and_turns_without_tests_no_choice():
     assert _of_many([group(trajectory(1, [(1,)]))]) == {}
     assert _of_many([group(trajectory(1, [(1,)]), trajectory(-1, [(1,)]))]) == {"pass@2": 1.0}
+
+
+def answered(*answers, truth="7"):
+    g = group(*(trajectory(1 if answer == truth else -1, [()]) for answer in answers))
+    for t, answer in zip(g.trajectories, answers, strict=True):
+        t.score = replace(t.score, answer=answer)
+    return g
+
+
+def test_pass_at_j_is_the_chance_that_one_of_j_draws_is_right():
+    # 1 of 4 right: 1 - C(3, 2)/C(4, 2) = 1/2; 3 of 4: 1 - 0 = 1. All j at once equal trying all draws.
+    figures = _of_many(solved(1, 3, of=4))
+    assert figures == {"pass@2": pytest.approx(0.75), "pass@4": 1.0}
+    for n, c, j in ((5, 2, 2), (8, 1, 4), (8, 3, 4)):
+        draws = [any(i < c for i in drawn) for drawn in combinations(range(n), j)]
+        assert _passes(solved(c, of=n)[0], j) == pytest.approx(sum(draws) / len(draws))
+    assert list(_of_many(solved(1, of=32))) == ["pass@2", "pass@4", "pass@8", "pass@16", "pass@32"]
+
+
+@pytest.mark.parametrize(
+    ("answers", "share"),
+    [
+        (["7", "7", "8"], 1.0),
+        (["7", "8", "8"], 0.0),
+        (["7", "8"], 0.5),  # a tie is shared
+        (["7"] + [None] * 9, 1.0),  # no answer is no vote
+        (["7", "8", " 8", "9"], 0.0),  # white space makes no other answer
+        ([None, "", "8"], 0.0),
+    ],
+)
+def test_the_majority_is_a_vote_of_answers_alone(answers, share):
+    assert _of_many([answered(*answers)], lambda task, answer: answer.strip())[f"maj@{len(answers)}"] == share
 
 
 def solved(*counts: int, of: int):
