@@ -25,7 +25,7 @@ ESCAPE_BYTES = 5  # that the page adds to each character of markup
 MAX_JUDGEMENT = 1200  # characters of a judgement
 
 _HEAD = ("task_id", "root_id", "parent_id", "direction", "born_step", "description", "kind")
-_EPISODE = ("index", "outcome", "status", "ending", "error", "first_observation")
+_EPISODE = ("index", "outcome", "status", "ending", "error", "reward", "first_observation")
 _TURN = ("text", "action", "observation", "stop_reason", "parse_error", "invalid", "label", "reward", "advantage")
 _JUDGEMENT = ("text", "parse_error", "shared", "counts", "advantage")
 _PLACE = ("episode", "turn", "score")
@@ -38,6 +38,7 @@ _COLUMNS = [
     "turns.list.element.images.list.element",
     "turns.list.element.point.list.element",
     "first_images.list.element",
+    "shaping",
     *(f"judgements.list.element.{name}" for name in _JUDGEMENT),
     *(f"judgements.list.element.scores.list.element.{name}" for name in _PLACE),
 ]
@@ -56,7 +57,7 @@ def excerpts(folder: RunFolder, steps: Sequence[int], evaluations: Mapping[str, 
     found = []
     for path, label in labels.items():
         if path.exists():
-            table = pq.ParquetFile(path).read(columns=_COLUMNS)
+            table = pq.ParquetFile(path).read(columns=_COLUMNS)  # a file of an earlier version may lack some
             accuracies, variants = _accuracies(table)
             file: Row = {"label": label, "path": str(path.relative_to(folder.path)), "tasks": []}
             file |= {"num_task": len(accuracies), "num_episode": table.num_rows}
@@ -122,7 +123,7 @@ def _embed(tasks: list[Row], episodes: pa.Table, left: int, folder: Path) -> int
 def _episode(row: Row, tests: Sequence[Row], folder: Path) -> Row:
     own = [j for j in row["judgements"] if not j["shared"]]
     turns = [_turn(turn, (row["index"], i), own, tests, folder) for i, turn in enumerate(row["turns"])]
-    episode = {name: row[name] for name in _EPISODE} | {"turns": turns}
+    episode = {name: row[name] for name in _EPISODE} | {"turns": turns, "shaping": dict(row.get("shaping") or {})}
     episode["first_observation"] = _clip(row["first_observation"], MAX_TEXT)
     return episode | {"first_images": _within(row["first_images"], folder)}
 
@@ -137,7 +138,8 @@ def _within(images: Sequence[str], folder: Path) -> list[str]:
 
 
 def _turn(turn: Row, place: Place, own: Sequence[Row], tests: Sequence[Row], folder: Path) -> Row:
-    kept = {k: v for k, v in turn.items() if v not in (None, "", False, "stop", [])}
+    # A reward of 0 is kept, though it equals False.
+    kept = {k: v for k, v in turn.items() if v is not None and v is not False and v not in ("", "stop", [])}
     kept |= {k: _clip(kept[k], MAX_TEXT) for k in ("text", "observation", "action") if k in kept}
     kept |= {k: round(kept[k], 3) for k in ("reward", "advantage") if k in kept}
     if "images" in kept:

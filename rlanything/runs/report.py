@@ -25,7 +25,7 @@ from rlanything.runs.lineage import lineages
 from rlanything.runs.metrics import Record, read_jsonl
 
 PAGE = Path(__file__).with_name("report")
-SCRIPTS = ("dom.js", "chart.js", "curves.js", "overview.js", "tasks.js", "episodes.js")
+SCRIPTS = ("dom.js", "chart.js", "curves.js", "overview.js", "tasks.js", "conversation.js", "episodes.js")
 MAX_POINTS = 1000  # of a curve: more cannot be told apart and would only take space
 NO_VALUE = "–"
 

@@ -62,7 +62,7 @@ def dom(page: Path, profile: Path) -> str:
 
 
 @pytest.fixture
-def drawn(folder, tmp_path):  # noqa: F811
+def drawn(folder, tmp_path):
     root = Task(id="root", payload={"sentence": "find a mug"})
     harder = variant_of(root, {}, Direction.HARDER, "root~1")
     pool = TaskPool.of([root], 0.2, 0.8, 0)
@@ -93,7 +93,7 @@ def test_scripts_draw_every_section_and_controls_work(drawn):
     assert shown.count("<svg") > 5 and "find a hot mug" in shown and "25.0" in shown and "60.0" in shown
 
 
-def test_screenshots_are_shown_with_where_the_action_points(folder, tmp_path):  # noqa: F811
+def test_screenshots_are_shown_with_where_the_action_points(folder, tmp_path):
     pictures = []
     for name, colour in (("before", (255, 0, 255)), ("after", (0, 255, 255))):
         file = folder.path / "images" / f"{name}.png"
@@ -117,3 +117,26 @@ def test_screenshots_are_shown_with_where_the_action_points(folder, tmp_path):  
     assert colours.get((255, 0, 255), 0) > 5000 and colours.get((0, 255, 255), 0) > 1000, (
         "the page's policy lets them in"
     )
+
+
+def test_a_response_with_calls_is_shown_as_people_read_it(folder, tmp_path):
+    hermes = '<tool_call>{"name": "run", "arguments": {"code": "x = 1\\nprint(x <b> 2)"}}</tool_call>'
+    xml = "<tool_call><function=run>\n<parameter=code>\ny = 2\n</parameter>\n</function></tool_call>"
+    talks = group(Task(id="calls", payload={"sentence": "6 * 7?"}), [1, -1])
+    for episode in talks.trajectories:
+        turn = episode.turns[0]
+        turn.text = f"opened before.</think>I call. {hermes} and {xml} then <tool_call>nothing</tool_call>"
+        turn.observation, turn.results, turn.action = "1", ("ok", "time_limit", "unreadable"), '{"calls": []}'
+        turn.reward = turn.advantage = 0.0
+        episode.reward, episode.shaping = -0.8, {"calls": 0.2, "length": 0.0}
+    write_step(folder, 1, [talks])
+    write_report(folder)
+    shown = dom(folder.report, tmp_path / "profile")
+    assert '<div class="thought">opened before.</div><div class="said">I call.</div>' in shown
+    assert (
+        '<div class="code mono">x = 1\nprint(x &lt;b&gt; 2)</div>' in shown
+        and '<div class="code mono">y = 2</div>' in shown
+    )
+    assert "a call that cannot be read" in shown and "the call ended: ok, time limit, unreadable" in shown
+    assert "reward −0.80, of it calls +0.20" in shown and "length" not in shown.partition("of it calls")[2][:20]
+    assert ">takes no part in the update<" not in shown and "+0.00" in shown

@@ -105,6 +105,11 @@ function filmstrip(episode) {
 }
 
 function turnRow(turn, i, trains, before) {
+  const { nodes, called } = conversation(turn.text || "");
+  const action = exists(turn.action)
+    ? called || div("act mono", actionText(turn.action))
+    : div("bad small", `no action: ${turn.parse_error || "none found"}`);
+  const ended = called && turn.results ? div("small muted", `the call ended: ${turn.results.join(", ").replaceAll("_", " ")}`) : null;
   const stops = turn.stop_reason ? div("small muted", `stopped: ${turn.stop_reason}`) : null;
   return div(
     "turn",
@@ -112,9 +117,10 @@ function turnRow(turn, i, trains, before) {
     div(
       "",
       exists(before) ? shot(before, turn.point) : null,
-      foldable(turn.text || "(nothing)", "said", 400),
-      exists(turn.action) ? div("act mono", turn.action) : div("bad small", `no action: ${turn.parse_error || "none found"}`),
-      foldable(turn.observation || "", `seen${turn.invalid ? " muted" : ""}`, 600),
+      nodes,
+      action === true ? null : action,
+      foldable(turn.observation || "", `seen${turn.invalid ? " muted" : ""}${called ? " output mono" : ""}`, 600),
+      ended,
       turn.invalid ? div("small bad", "invalid action") : null,
       stops,
     ),
@@ -195,7 +201,7 @@ function drawEpisodes() {
     const origin =
       task.direction === "original" ? "an original task" : `${task.direction} than ${task.parent_id}, born at step ${task.born_step}`;
     body.replaceChildren(
-      div(`outcome ${className}`, el("b", {}, words), span("", ` after ${count(episode.turns.length, "turn")}`)),
+      div(`outcome ${className}`, el("b", {}, words), span("", ` after ${count(episode.turns.length, "turn")}${shapedBy(episode)}`)),
       el(
         "p",
         { class: "small muted" },

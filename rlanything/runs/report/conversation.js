@@ -1,0 +1,65 @@
+/* A response as people read it: its thoughts, its text, and its calls of tools, each with its code. */
+const PARTS = /<think>([\s\S]*?)(?:<\/think>|$)|<tool_call>([\s\S]*?)(?:<\/tool_call>|$)/g;
+const FUNCTION = /^\s*<function=([^>\s]+)\s*>/;
+const PARAMETER = /<parameter=([^>\s]+)\s*>\n?([\s\S]*?)\n?(?:<\/parameter>|$)/g;
+
+/* {name, given: [[argument, text]]} of a call in JSON (hermes) or in XML (newer Qwen models); null if it is neither. */
+function readCall(text) {
+  const xml = text.match(FUNCTION);
+  if (xml) return { name: xml[1], given: [...text.matchAll(PARAMETER)].map(([, key, value]) => [key, value]) };
+  try {
+    const { name, arguments: found } = JSON.parse(text);
+    const given = typeof found === "string" ? JSON.parse(found) : found;
+    return { name: String(name), given: Object.entries(given).map(([k, v]) => [k, typeof v === "string" ? v : JSON.stringify(v)]) };
+  } catch {
+    return null;
+  }
+}
+
+function callBlock(text) {
+  const call = readCall(text);
+  if (!call) return div("call", div("small bad", "a call that cannot be read"), div("code mono", text.trim()));
+  return div("call", div("small muted", call.name), call.given.map(([, value]) => foldable(value, "code mono", 1500)));
+}
+
+/* {nodes, called}: the parts of a response in order, and whether a tool was called. */
+function conversation(text) {
+  const nodes = [];
+  const say = (piece) => piece.trim() && nodes.push(foldable(piece.trim(), "said", 400));
+  const think = (piece) => piece.trim() && nodes.push(foldable(piece.trim(), "thought", 200));
+  let [at, called] = [0, false];
+  const end = text.indexOf("</think>");
+  if (end >= 0 && !text.slice(0, end).includes("<think>")) {
+    think(text.slice(0, end)); /* the prompt had opened the thought */
+    at = end + "</think>".length;
+  }
+  for (const part of text.matchAll(PARTS)) {
+    if (part.index < at) continue;
+    say(text.slice(at, part.index));
+    if (part[2] === undefined) think(part[1]);
+    else nodes.push(callBlock(part[2]));
+    called ||= part[2] !== undefined;
+    at = part.index + part[0].length;
+  }
+  say(text.slice(at));
+  return { nodes: nodes.length ? nodes : [div("said", "(nothing)")], called };
+}
+
+/* An action that is an object of texts, line by line; any other as it is. */
+function actionText(action) {
+  try {
+    const entries = Object.entries(JSON.parse(action));
+    if (entries.length && entries.every(([, value]) => typeof value === "string"))
+      return entries.map(([key, value]) => `${key}: ${value}`).join("\n");
+  } catch {
+    /* no JSON */
+  }
+  return action;
+}
+
+/* The terms that an episode's reward gained or lost besides its outcome, in words; empty if there are none. */
+function shapedBy(episode) {
+  const terms = Object.entries(episode.shaping || {}).filter(([, value]) => value);
+  const told = terms.map(([name, value]) => `${name} ${signed(value, 2)}`);
+  return told.length ? `; reward ${signed(episode.reward, 2)}, of it ${told.join(", ")}` : "";
+}
