@@ -37,7 +37,7 @@ osworld-desktop: setup
 	@$(PYTHON) -m rlanything eval config=configs/quickstart/osworld/desktop_eval.yaml policy=script
 
 test: setup-test
-	@$(PYTHON) -m pytest -n 2 --dist loadfile
+	@$(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: setup-test
 	@$(PYTHON) -m ruff format --check . && $(PYTHON) -m ruff check . && $(PYTHON) -m mypy

@@ -60,6 +60,7 @@ def test_engines_that_share_devices_take_weights_before_their_caches_and_train_a
     assert_learned(config, tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_one_accelerator_serves_all_roles_and_then_trains_them(
     world, tmp_path, monkeypatch, accelerators, what_happens
 ):

@@ -1,7 +1,10 @@
 """Reasoning with the code tool through the whole program, with a tiny model that knows neither calls nor boxes."""
 
 import json
+import os
 import subprocess
+import time
+from pathlib import Path
 
 import pytest
 from runs_helpers import command, small_config
@@ -10,6 +13,7 @@ from rlanything.runs.metrics import read_jsonl
 from rlanything.sandbox.kernel import SUPPORTED
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(not SUPPORTED, reason="the sandbox wants Linux")]
+DATA = Path(os.environ.get("RLANYTHING_SHARED", Path(__file__).resolve().parents[3] / "shared")) / "data/reasoning"
 PROBLEMS = [{"question": f"What is {i} * {i + 1}?", "answer": i * (i + 1), "kind": "product"} for i in range(6)]
 
 
@@ -52,3 +56,28 @@ def test_a_template_without_tools_is_named_before_a_model_is_loaded(config, tmp_
     assert result.returncode == 1 and "renders no tools" in result.stderr and "Traceback" not in result.stderr, (
         result.stderr
     )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not DATA.is_dir(), reason=f"benchmark rows are not at {DATA}")
+def test_an_evaluation_of_published_sets_that_is_killed_gives_the_same_figures(config, tmp_path):
+    config.dataset.path, config.evaluation.splits, config.evaluation.num_task = str(DATA), ["aime24", "math500"], 0
+    config.evaluation.num_rollout, config.rollout.max_concurrent, config.reward.num_evaluation = 2, 64, 0
+    config.engine.policy.max_model_len, config.rollout.max_response_tokens = 4096, 24
+    config.experiment.name = "whole"
+    assert run(config, tmp_path, "reasoning_eval.py").returncode == 0
+
+    config.experiment.name = "killed"
+    with subprocess.Popen(command(config, tmp_path, "reasoning_eval.py"), stdout=subprocess.DEVNULL) as first:
+        while len(list((tmp_path / "killed/evaluations/parts").glob("math500_*"))) < 3:
+            assert first.poll() is None, "it ended before it was killed"
+            time.sleep(0.05)
+        first.kill()
+    assert not (tmp_path / "killed/evaluations/step_000000_math500.parquet").exists()
+    assert run(config, tmp_path, "reasoning_eval.py").returncode == 0
+    timed = ("env_s", "phase/", "seconds")
+    whole, killed = (
+        [{k: v for k, v in r.items() if not k.startswith(timed) and k != "time"} for r in read_jsonl(path)]
+        for path in (tmp_path / "whole/metrics.jsonl", tmp_path / "killed/metrics.jsonl")
+    )
+    assert [r["episodes"] for r in whole] == [60, 1000] and killed == whole

@@ -102,7 +102,7 @@ def kill(process_id: int) -> None:
     assert not left
 
 
-@pytest.mark.parametrize("straight", ["broadcast", "ipc"], indirect=True)
+@pytest.mark.parametrize("straight", ["broadcast", pytest.param("ipc", marks=pytest.mark.slow)], indirect=True)
 def test_weights_arrive_straight_also_where_a_replica_dies(cluster, straight, monkeypatch):
     engine = policy_engine(cluster)
     learner = cluster.learner("policy", 100, 1.0)
@@ -136,6 +136,7 @@ def ask(engine, num: int) -> list[list[int]]:
     return [completions[0].token_ids for completions in asyncio.run(all_at_once())]
 
 
+@pytest.mark.slow
 def test_a_replica_whose_engine_breaks_or_that_is_stopped_is_started_anew_and_its_requests_are_asked_again(cluster):
     def break_it(replica) -> None:
         """Its next forward pass raises, as where a device is lost. (Ray sends a function of a test by its code.)"""

@@ -1,16 +1,23 @@
 """A real pretrained model, its own tokenizer and chat template, through one whole step of the loop on both engines."""
 
 import itertools
+import json
 import sys
 from pathlib import Path
 from subprocess import run
 
 import pytest
+from reasoning_problems import GENERATED_REASONING
+from reasoning_problems.generator import generate
 from runs_helpers import small_config
 
+from rlanything.config.schema import DatasetConfig, EngineConfig, LearnerConfig, ModelConfig
+from rlanything.config.sft import SftConfig
 from rlanything.domains.alfworld.domain import AlfworldJudging
 from rlanything.runs.metrics import read_jsonl
+from rlanything.runs.progress import Progress
 from rlanything.runs.store import read_rows
+from rlanything.sft import warm_start
 from rlanything.train import train
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(3600)]
@@ -59,3 +66,35 @@ def test_smollm2_takes_one_whole_step(world, smollm2, tmp_path, monkeypatch, eng
     assert record["reward/logprob_abs_diff"] < 1e-3
     for role in ("policy", "reward"):
         assert record[f"{role}/num_update"] == 1 and record[f"{role}/grad_norm"] > 0, role
+
+
+def test_smollm2_learns_to_call_the_tool_from_synthetic_traces_and_goes_on_by_reinforcement(smollm2, tmp_path):
+    data = tmp_path / "problems"
+    data.mkdir()
+    for split, seed in (("train", 1), ("held_out", 2)):
+        (data / f"{split}.jsonl").write_text("\n".join(map(json.dumps, generate(60, seed))))
+    options = {"grading": "text", "call_s": 2.0}
+    dataset = DatasetConfig(domain=GENERATED_REASONING, path=str(data), prompt="compact", options=options)
+    engine = EngineConfig(kind="transformers", dtype="float32", max_model_len=512, max_num_seqs=16)
+    training = LearnerConfig(lr=1e-4, warmup_update=5, dtype="float32", micro_batch_tokens=2048)
+    warm = SftConfig(
+        role="policy", model=ModelConfig(path=str(smollm2)), output=str(tmp_path / "warm"), dataset=dataset
+    )
+    warm.measure_split, warm.num_measure, warm.max_interaction_step, warm.max_response_tokens = "held_out", 8, 5, 64
+    warm.batch, warm.max_update, warm.measure_every = 8, 24, 24
+    warm.engine, warm.training = engine, training
+    warm_start(warm, Progress())
+
+    config = small_config(data, tmp_path / "warm", tmp_path, "reasoning")
+    config.dataset, config.experiment.total_step, config.experiment.num_thread = dataset, 2, 2
+    config.rollout.num_trial, config.rollout.num_rollout_per_trial = 4, 4
+    config.rollout.max_interaction_step, config.rollout.max_response_tokens = 5, 64
+    config.reward.num_evaluation, config.algorithm.step_weight, config.algorithm.advantage = 0, 0.0, "trajectory"
+    config.adaptation.enabled, config.evaluation.splits = False, []
+    config.engine.policy, config.training.policy = engine, training.model_copy(update={"lr": 1e-5, "num_update": 1})
+    train(config)
+    records = read_jsonl(tmp_path / "reasoning/metrics.jsonl")
+    assert [r["step"] for r in records] == [1, 2] and all(r["policy/logprob_abs_diff"] < 1e-3 for r in records)
+    assert all(r["action/call"] > 0.2 and r["verdict/ok"] > 0.1 for r in records), "it has learned to call"
+    turns = [t for row in read_rows(tmp_path / "reasoning/rollouts/step_000002.parquet") for t in row["turns"]]
+    assert any(t["text"].startswith("<tool_call>") and t["observation"].isdigit() for t in turns)
