@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+THOUGHT, THOUGHT_END = "<think>", "</think>"
 MAX_NESTED = 5  # LaTeX commands within one another that are taken off
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
@@ -51,9 +52,19 @@ def _without_latex(text: str) -> str:
     return " ".join(_LATEX_ESCAPE.sub(r"\1", plain).split())
 
 
+def spoken(text: str) -> str:
+    """The response without its thoughts, the last of which may be cut off: calls and boxes in them are drafts."""
+    thought, ended, said = text.partition(THOUGHT_END)
+    if text.lstrip().startswith(THOUGHT):
+        return said
+    # The prompt may have opened the thought. Marks within a text or a call are no thought.
+    return said if ended and THOUGHT not in thought else text
+
+
 def parse_score(text: str) -> tuple[int | None, str]:
-    """The score of a judgement: the last boxed value, which must be 1 or -1. (score, "") or (None, why not)."""
-    found = boxed(text)
+    """The score of a judgement: the last boxed value outside of its thoughts, which must be 1 or -1. (score, "") or
+    (None, why not)."""
+    found = boxed(spoken(text))
     if not found:
         return None, "no boxed score, expected \\boxed{1} or \\boxed{-1}"
     value = found[-1].strip(_QUOTES).replace("\N{MINUS SIGN}", "-").replace("\N{EN DASH}", "-").replace("- ", "-")

@@ -95,6 +95,11 @@ class Chat:
         text: str = self.tokenizer.decode(list(ids), skip_special_tokens=True)
         return text
 
+    def response_text(self, ids: Sequence[int]) -> str:
+        """The text of a sampled response. If the template opens a thought for the model, as those of thinking models
+        do, the text begins with its mark: a thought that was cut off is then known for one."""
+        return f"{self._template.thought}{self.decode(ids)}"
+
     def vocabulary(self) -> dict[str, int]:
         """The tokens that can occur in a conversation. Special tokens that the template never writes are left out:
         Gemma 3's text models have a token for images whose id lies beyond their embedding."""

@@ -61,7 +61,8 @@ class ChatModel:
         else:
             prompt = self.chat.prompt(messages)
             completions = await self.engine.generate(prompt.ids, sampling, num, prompt.images)
-        replies = [Reply(ids=c.token_ids, logprobs=c.logprobs, text=self.chat.decode(c.token_ids)) for c in completions]
+        said = self.chat.response_text
+        replies = [Reply(ids=c.token_ids, logprobs=c.logprobs, text=said(c.token_ids)) for c in completions]
         return prompt, replies
 
 

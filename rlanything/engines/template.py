@@ -16,6 +16,7 @@ from jinja2 import TemplateError
 from rlanything.errors import ClearError
 from rlanything.types import Message, Tool, assistant, system, tool, user
 
+THOUGHT = "<think>"
 ROLES = ("system", "user", "assistant", "tool")
 
 # A template trims, splits or quotes texts, but it keeps a word whole. An environment cannot guess these words, so no
@@ -62,7 +63,8 @@ class Template:
 
     `opening` is a rendered user message with the head of the assistant's turn after it. In a rendering, `lead` stands
     between such a head and the assistant's text (Mistral: a space), `trail` between the text and the end of the turn
-    (Llama 2: a space). `end` is the special token that ends the turn.
+    (Llama 2: a space). `end` is the special token that ends the turn. `thought` is the mark of a thought that the head
+    of the assistant's turn opens, empty if it opens none.
 
     Raises ChatError if an assistant's turn does not end with one special token.
     """
@@ -89,6 +91,7 @@ class Template:
                 f"follows, and {last[:20]!r} at the end of a conversation, expected the same special token, which ends "
                 "the turn; correct chat_template.jinja, or mark the token as special in tokenizer_config.json"
             )
+        self.thought = THOUGHT if self.opening.rstrip().endswith(THOUGHT) else ""
         self.lead = before.removeprefix(self.opening) if before.startswith(self.opening) else ""
         self.trail = after[: len(after) - len(rest)]
 

@@ -119,7 +119,7 @@ class Player:
                     trajectory.status, trajectory.error = Status.CONTEXT_ERROR, f"the first prompt: {error}"
                 return observation
             answered = time.perf_counter()
-            text = chat.decode(completion.token_ids)
+            text = chat.response_text(completion.token_ids)
             parsed, state = domain.parse_action(text, observation), state_of(observation)
             async with self._environment():
                 observation = await env.step(parsed.action)

@@ -1,13 +1,15 @@
 """Conversations as tokens, over the chat templates of seven families: what was grown reads as if rendered anew."""
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
-from chat_families import CHATML, FAMILIES, Family, write_tokenizer
+from chat_families import CHATML, FAMILIES, QWEN3, Family, write_tokenizer
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from rlanything.config.schema import ModelConfig
+from rlanything.domains.answers import parse_score
 from rlanything.engines.chat import Chat
 from rlanything.engines.template import ChatError
 from rlanything.types import assistant, system, tool, user
@@ -126,6 +128,17 @@ def test_qwen3_drops_earlier_reasoning_where_a_grown_conversation_keeps_it(chat_
     plain, _ = grow(chat, OPENING, [(assistant("open drawer 2"), [user("It is open.")])])
     assert rendered == plain != grown
     assert thought in chat.tokenizer.decode(grown)
+
+
+def test_a_thought_that_the_template_opened_is_marked_in_the_response(chat_of):
+    thinking = replace(FAMILIES["qwen3"], template=QWEN3.replace("assistant\\n' }}", "assistant\\n<think>\\n' }}"))
+    chat = chat_of(thinking)
+    cut = chat.response_text(chat.encode("perhaps \\boxed{-1}, or"))
+    assert cut.startswith("<think>perhaps") and parse_score(cut)[0] is None
+    whole = chat.response_text(chat.encode("perhaps \\boxed{-1}\n</think>\n\\boxed{1}"))
+    assert parse_score(whole) == (1, "")
+    plain = chat_of("qwen3")
+    assert plain.response_text(plain.encode("\\boxed{1}")) == "\\boxed{1}"
 
 
 def test_mistral_lists_the_tools_again_before_a_new_user_message(chat_of):

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from rlanything.domains.reasoning.calls import spoken
+from rlanything.domains.answers import spoken
 
 LONGEST = 300  # characters of an answer; a longer one is no answer to a question with a short truth
 CHOICES = "ABCDEFGHIJ"

@@ -12,10 +12,10 @@ import json
 import re
 from dataclasses import dataclass
 
+from rlanything.domains.answers import spoken
 from rlanything.types import Tool
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
-THOUGHT, THOUGHT_END = "<think>", "</think>"
 TOOL_NAME, ARGUMENT = "code_interpreter", "code"
 TOOL: Tool = {
     "type": "function",
@@ -42,15 +42,6 @@ class Call:
 
     code: str = ""
     error: str = ""
-
-
-def spoken(text: str) -> str:
-    """The response without its thoughts, the last of which may be cut off: calls and boxes in them are drafts."""
-    thought, ended, said = text.partition(THOUGHT_END)
-    if text.lstrip().startswith(THOUGHT):
-        return said
-    # The prompt may have opened the thought. Marks within a text or a call are no thought.
-    return said if ended and THOUGHT not in thought else text
 
 
 def read_calls(text: str) -> list[Call]:

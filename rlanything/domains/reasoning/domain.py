@@ -13,13 +13,14 @@ from typing import Any, Literal
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from rlanything.config.schema import Config
+from rlanything.domains.answers import spoken
 from rlanything.domains.base import Env, Observation, ParsedAction, Step
 from rlanything.domains.coding.prompts import parse_program
 from rlanything.domains.coding.trials import Trials
 from rlanything.domains.problems import ProblemDomain, ProblemOptions
 from rlanything.domains.reasoning import prompts
 from rlanything.domains.reasoning.answers import boxed, choice, normal, number
-from rlanything.domains.reasoning.calls import ARGUMENT, TOOL, TOOL_NAME, Call, read_calls, spoken
+from rlanything.domains.reasoning.calls import ARGUMENT, TOOL, TOOL_NAME, Call, read_calls
 from rlanything.domains.reasoning.demonstrations import ReasoningDemonstrating
 from rlanything.domains.reasoning.env import CALLS, ReasoningEnv, ToolAnswers
 from rlanything.domains.reasoning.grading import Grader
