@@ -6,7 +6,7 @@ SEED := 0
 help:
 	@echo "make quickstart            train policy, reward model and tasks together on this machine's CPU"
 	@echo "make quickstart-coding     the same for programs and their unit tests"
-	@echo "make quickstart-reasoning  the same for arithmetic with a code tool, without a rewriter"
+	@echo "make quickstart-reasoning  the same for arithmetic with a code tool"
 	@echo "make quickstart-osworld    the same for an agent that sees a drawn desktop"
 	@echo "make osworld-desktop       install what real desktops need, and play a task of OSWorld on one"
 	@echo "make test                  set-up and the quick tests (pytest -m slow: the others)"

@@ -11,7 +11,7 @@ LEARNERS: tuple[Learner, ...] = ("policy", "reward")
 
 def engine_roles(config: Config, learns: bool = True) -> list[Role]:
     """The roles that a training run has engines for, or an evaluation if it does not learn."""
-    judges = config.reward.num_evaluation > 0
+    judges = config.reward.num_evaluation > 0 and config.reward.judge == "model"
     if not learns:
         judges = judges and config.evaluation.judge and bool(config.model.reward.path)
     has_engine = {"policy": True, "reward": judges, "rewriter": learns and config.adaptation.enabled}

@@ -224,6 +224,11 @@ class RewardConfig(Section):
 
     num_evaluation: NonNegativeInt = 3
     """Evaluations of each turn (m in the paper), or unit tests of each task. 0 uses no reward model."""
+    judge: Literal["model", "label"] = "model"
+    """`label` puts the domain's own step labels in the reward model's place, for analysis: what could a perfect judge
+    teach? No reward model is loaded then, and figures of it are those of the labels."""
+    label_noise: Share = 0.0
+    """Chance that an evaluation by `label` is flipped."""
     max_response_tokens: PositiveInt = 512
     """Longest evaluation [tokens]."""
     temperature: PositiveFloat = 1.0

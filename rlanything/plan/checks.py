@@ -12,7 +12,7 @@ def check_domain(config: Config, domain: Domain) -> None:
     """Raise ConfigError naming a key that the domain's parts cannot serve, or an advantage rule that cannot be used."""
     advantage_rule(config.algorithm)
     reward, name = config.reward, config.dataset.domain
-    if reward.num_evaluation:
+    if reward.num_evaluation and reward.judge == "model":
         if domain.judging is None:
             raise ConfigError(
                 f"reward.num_evaluation={reward.num_evaluation}: dataset.domain={name} has no judging; expected 0, "

@@ -43,7 +43,8 @@ class Collector:
     async def collect(self, batch: Batch, on_end: Callable[[], None]) -> list[Group]:
         """The batch's groups, in its order; `on_end` is called after every episode. Raises EngineError, TaskError."""
         reward = self.reward if batch.judged else None
-        judge = make_judge(reward, self.domain.judging, self.config, batch.seed, batch.required)
+        config = self.config if batch.judged else self.config.model_copy(update={"num_evaluation": 0})
+        judge = make_judge(reward, self.domain.judging, config, batch.seed, batch.required)
         player = Player(self.domain, self.policy, batch.rollout, batch.seed, judge)
 
         async def one(task: Task) -> Group:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import defaultdict
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
@@ -12,7 +13,8 @@ from rlanything.config.schema import RewardConfig
 from rlanything.domains.parts import StepJudging, TestJudging
 from rlanything.engines.base import PromptTooLong, request_seed
 from rlanything.engines.chat_model import ChatModel
-from rlanything.types import Ending, Group, Judgement, Message, Status, Task, Trajectory, Turn
+from rlanything.errors import ConfigError
+from rlanything.types import Ending, Group, Judgement, Message, Prompt, Status, Task, Trajectory, Turn
 
 T = TypeVar("T")
 Judged = tuple[Trajectory, list[Judgement] | PromptTooLong]  # an episode, and the judgements of one of its turns
@@ -35,6 +37,8 @@ def make_judge(
     model: ChatModel | None, judging: StepJudging | TestJudging | None, config: RewardConfig, seed: str, required: bool
 ) -> Judge:
     """The judge for a domain's kind of judging. `required`: see `StepJudge`."""
+    if config.judge == "label" and config.num_evaluation:
+        return LabelJudge(config, seed)
     match (model, judging):
         case (ChatModel(), StepJudging()) if config.num_evaluation:
             return StepJudge(model, judging, config, seed, required)
@@ -81,6 +85,33 @@ class StepJudge(Judge):
         for judgement in judgements:
             judgement.scores[trajectory.index, i], judgement.parse_error = self.judging.parse(judgement.text)
         return trajectory, judgements
+
+
+class LabelJudge(Judge):
+    """The domain's own step labels as m judgements of every turn, for analysis; no model reads anything.
+
+    `reward.label_noise` flips each judgement with this chance.
+    """
+
+    def __init__(self, config: RewardConfig, seed: str) -> None:
+        self.config, self.seed = config, seed
+
+    async def finish(self, group: Group) -> None:
+        turns = [((t.index, i), turn.label) for t in group.valid for i, turn in enumerate(t.turns)]
+        if turns and all(label is None for _, label in turns):
+            raise ConfigError(
+                f"reward.judge=label: the environment of task {group.task.id} labels no step; expected a domain whose "
+                "observations have a label, or judge=model"
+            )
+        for place, label in turns:
+            if label is None:
+                continue
+            rng = random.Random(f"{self.seed}/{group.task.id}/{place}")
+            for _ in range(self.config.num_evaluation):
+                score = -label if rng.random() < self.config.label_noise else label
+                nothing = Judgement(prompt=Prompt(ids=[]), response_ids=[], logprobs=[], text="the domain's own label")
+                nothing.scores[place] = score
+                group.judgements.append(nothing)
 
 
 class TestJudge(Judge):

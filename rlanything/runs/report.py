@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from rlanything.config.schema import AdaptationConfig, AlgorithmConfig
+from rlanything.config.schema import AdaptationConfig, AlgorithmConfig, RewardConfig
 from rlanything.runs.excerpts import excerpts
 from rlanything.runs.folder import RunFolder, write_atomic
 from rlanything.runs.lineage import lineages
@@ -79,6 +79,7 @@ def report_data(folder: RunFolder) -> dict[str, Any]:
         "total_step": config.get("experiment", {}).get("total_step"),
         "seed": config.get("experiment", {}).get("seed"),
         "models": {role: m.get("path") for role, m in config.get("model", {}).items()},
+        "judge": _judge(config),
         "config": config_text,
         "seconds": sum(r.get("step_s") or 0.0 for r in train),
         "before_after": {"header": header, "rows": rows},
@@ -89,6 +90,15 @@ def report_data(folder: RunFolder) -> dict[str, Any]:
         "lineages": lineages(folder, band),
         "excerpts": excerpts(folder, _steps(train), {split: _steps(found) for split, found in evaluations.items()}),
     }
+
+
+def _judge(config: dict[str, Any]) -> str:
+    """The judge, if it is no reward model."""
+    reward = RewardConfig(**config.get("reward", {}))
+    if reward.judge == "model" or not reward.num_evaluation:
+        return ""
+    noise = f", {reward.label_noise:.0%} of them flipped" if reward.label_noise else ""
+    return f"the domain's own step labels{noise}: an analysis, no reward model"
 
 
 def render(data: dict[str, Any], title: str) -> str:

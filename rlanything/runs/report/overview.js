@@ -10,6 +10,7 @@ function drawTop() {
   byId("top").append(
     el("h1", {}, DATA.name),
     div("facts", el("b", {}, state), fact("seed", DATA.seed), fact("written", DATA.written)),
+    div("facts", fact("judged by", DATA.judge)),
     div("facts", ...Object.entries(DATA.models).map(([role, path]) => fact(role, path))),
   );
   if (total) {
