@@ -19,11 +19,12 @@ usage: rlanything COMMAND config=FILE.yaml [key=value ...]
   sft     warm-start one model by supervised fine-tuning
   plan    print the resolved configuration and the plan of a training, or with
           `plan eval` of an evaluation, and start nothing
+  sweep   train variants of a configuration with several seeds, and compare them
   play    play a task in the terminal: [split=NAME] [task=ID, number or random]
 
 `rlanything COMMAND --help` prints every key with what it takes, its default and
 its meaning; `rlanything COMMAND --help rollout` prints one section."""
-COMMANDS = ("train", "eval", "sft", "plan", "play")
+COMMANDS = ("train", "eval", "sft", "sweep", "plan", "play")
 HELP = {"-h", "--help"}
 SCRIPTED = "policy=script"
 COMPARE = "--compare"
@@ -31,6 +32,7 @@ NEXT_TIME = {  # what the same command does after an interruption
     "train": "goes on from the last checkpoint",
     "eval": "goes on where it stopped",
     "sft": "starts this training anew",
+    "sweep": "goes on where it stopped",
 }
 
 
@@ -89,6 +91,13 @@ def _run(name: str, words: list[str], domain: str) -> None:
             from rlanything.sft import warm_start
 
             warm_start(warm, Progress())
+        case "sweep":
+            from rlanything.config.load import load_as
+            from rlanything.config.sweep import SweepConfig
+            from rlanything.runs.progress import Progress
+            from rlanything.sweep.runner import sweep
+
+            sweep(load_as(SweepConfig, words), Progress())
         case "play":
             _play(words)
         case _:
@@ -119,12 +128,16 @@ def _play(words: list[str]) -> None:
 def _print_help(name: str, section: str) -> None:
     from rlanything.config.reference import help_text, sections
     from rlanything.config.schema import Config
+    from rlanything.config.section import Section
     from rlanything.config.sft import SftConfig
+    from rlanything.config.sweep import SweepConfig
     from rlanything.domains.registry import OPTIONS
 
     if name not in COMMANDS:
         _refuse(name)
-    reference = help_text(sections(SftConfig if name == "sft" else Config, OPTIONS), section)
+    schemas: dict[str, type[Section]] = {"sft": SftConfig, "sweep": SweepConfig}
+    schema = schemas.get(name, Config)
+    reference = help_text(sections(schema, OPTIONS), section)
     print(f"usage: rlanything {name} config=FILE.yaml [key=value ...]\n{reference}")
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from rlanything.config.reference import TOP, markdown, sections
 from rlanything.config.schema import Config
 from rlanything.config.sft import SftConfig
+from rlanything.config.sweep import SweepConfig
 from rlanything.domains.registry import OPTIONS
 
 FILE = Path(__file__).parents[1] / "docs/configuration.md"
@@ -30,11 +31,18 @@ SFT = """\
 `rlanything sft config=FILE.yaml` has these keys, and the sections `model`, `dataset` (with its options), `engine` and
 `training`, each with the keys above for one model.
 """
+SWEEP = """\
+# Sweeps
+
+`rlanything sweep config=FILE.yaml` has these keys. `experiments/reasoning.yaml` is an example.
+"""
 
 
 def page() -> str:
     """The text of docs/configuration.md."""
-    return f"{HEAD}\n{markdown(sections(Config, OPTIONS))}\n{SFT}\n{markdown({TOP: SftConfig})}"
+    return f"{HEAD}\n{markdown(sections(Config, OPTIONS))}\n{SFT}\n{markdown({TOP: SftConfig})}" + (
+        f"\n{SWEEP}\n{markdown({TOP: SweepConfig})}"
+    )
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ def test_the_help_of_a_section_tells_that_alone():
     ("words", "message"),
     [
         (("trian", "config=x.yaml"), "command: found 'trian' (did you mean train?), expected one of train, eval, sft"),
-        (("fly", "--help"), "command: found 'fly', expected one of train, eval, sft, plan, play"),
+        (("fly", "--help"), "command: found 'fly', expected one of train, eval, sft, sweep, plan, play"),
         (("train",), "expected exactly one config=FILE.yaml, found 0"),
         (("plan", "config=none.yaml"), "config=none.yaml: there is no such file"),
         (("plan", "eval", "config=none.yaml"), "config=none.yaml: there is no such file"),

@@ -8,10 +8,12 @@ import pytest
 from rlanything.config.load import load_as, load_config, load_sft
 from rlanything.config.schema import Config, ExperimentConfig
 from rlanything.config.sft import SftConfig
+from rlanything.config.sweep import SweepConfig
 from rlanything.domains.registry import resolve_options
 from rlanything.errors import ConfigError
 from rlanything.plan.placement import place
 from rlanything.runs import metrics
+from rlanything.sweep.runner import cells
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,9 +29,18 @@ def written(tmp_path: Path, text: str = "") -> str:
 def test_every_shipped_yaml_loads(file):
     if file.stem in ("policy", "reward", "rewriter"):
         config = load_sft([f"config={file}"])
+    elif file.stem.endswith("_sft"):  # its data is fetched by the user
+        config = load_as(SftConfig, [f"config={file}"])
     else:
         config = load_config([f"config={file}"], learns="eval" not in file.stem)
     resolve_options(config.dataset)
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "experiments").glob("*.yaml")), ids=lambda f: f.name)
+def test_every_shipped_sweep_has_variants_that_load(file, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    sweep = load_as(SweepConfig, [f"config={file}"])
+    assert len(cells(sweep)) == len(sweep.seeds) * len(sweep.variants) > 3
 
 
 def test_a_configuration_of_the_other_domain_names_the_command_for_it():

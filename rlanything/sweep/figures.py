@@ -1,0 +1,126 @@
+"""The figures of a sweep: every variant's success, and its difference from the first one. Pure but for reading runs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from rlanything.evaluation.compare import evaluations
+from rlanything.evaluation.figures import Figures
+from rlanything.runs.metrics import Record, read_jsonl
+from rlanything.runs.store import success_rates
+
+NUM_BOOTSTRAP, BOOTSTRAP_SEED = 4000, 0
+
+Runs = Mapping[str, Mapping[int, Path]]
+"""The folders of finished runs by variant and seed, in the configuration's order."""
+Rates = Mapping[int, Mapping[str, float]]
+"""Success rates by seed and task."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One variant on one split, as means over its seeds."""
+
+    variant: str
+    num_seed: int
+    before: float
+    """Success rate at the first evaluation."""
+    after: float
+    """At the last one."""
+    difference: tuple[float, float, float] | None
+    """Of `after` from the first variant's, on the seeds and tasks of both, and its 95 % interval; None for itself."""
+    kinds: Figures
+    """Success rate of each kind of task at the last evaluation."""
+    rm_process: float
+    """Accuracy of the votes against step labels at the last evaluation; nan without any."""
+    tokens: float
+    """Tokens that all models generated in training."""
+    seconds: float
+    """Of all training steps."""
+
+
+def rows(runs: Runs, split: str) -> list[Row]:
+    """A row for each variant that evaluated the split."""
+    first = _rates(next(iter(runs.values()), {}), split)
+    found = []
+    for number, (variant, by_seed) in enumerate(runs.items()):
+        records = {seed: read_jsonl(run / "metrics.jsonl") for seed, run in by_seed.items()}
+        measured = [_of_split(r, split) for r in records.values()]
+        measured = [m for m in measured if m]
+        if not measured:
+            continue
+        train = [[r for r in every if r["phase"] == "train"] for every in records.values()]
+        kinds = sorted({key for m in measured for key in m[-1] if key.startswith("success_rate/")})
+        row = Row(
+            variant=variant,
+            num_seed=len(measured),
+            before=_mean([m[0]["success_rate"] for m in measured]),
+            after=_mean([m[-1]["success_rate"] for m in measured]),
+            difference=paired_difference(_rates(by_seed, split), first) if number else None,
+            kinds={k.partition("/")[2]: _mean([m[-1].get(k) for m in measured]) for k in kinds},
+            rm_process=_mean([m[-1].get("rm_process_accuracy") for m in measured]),
+            tokens=_mean([sum(map(_tokens, steps)) for steps in train]),
+            seconds=_mean([sum(r.get("step_s") or 0.0 for r in steps) for steps in train]),
+        )
+        found.append(row)
+    return found
+
+
+def paired_difference(ours: Rates, first: Rates) -> tuple[float, float, float]:
+    """The mean difference by seed and task, and its 95 % interval; nan without a seed and a task of both.
+
+    Seeds and tasks are both resampled, because both could have been others. With few seeds the interval is too narrow.
+    """
+    seeds = sorted(ours.keys() & first.keys())
+    tasks = sorted(set.intersection(*({*ours[s]} & {*first[s]} for s in seeds))) if seeds else []
+    if not tasks:
+        return float("nan"), float("nan"), float("nan")
+    x = np.array([[ours[s][t] - first[s][t] for t in tasks] for s in seeds])
+    rng = np.random.default_rng(BOOTSTRAP_SEED)
+    means = [
+        x[np.ix_(rng.integers(len(seeds), size=len(seeds)), rng.integers(len(tasks), size=len(tasks)))].mean()
+        for _ in range(NUM_BOOTSTRAP)
+    ]
+    low, high = np.percentile(means, [2.5, 97.5])
+    return float(x.mean()), float(low), float(high)
+
+
+def splits(runs: Runs) -> list[str]:
+    """All splits that some run evaluated."""
+    folders = [run for by_seed in runs.values() for run in by_seed.values()]
+    return list(dict.fromkeys(split for run in folders for split in evaluations(run)))
+
+
+def curve(by_seed: Mapping[int, Path], split: str) -> list[tuple[float, float, float]]:
+    """(step, seconds of training until then, success rate) of each evaluation, as means over the seeds that have it."""
+    points: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    for run in by_seed.values():
+        records = read_jsonl(run / "metrics.jsonl")
+        for r in _of_split(records, split):
+            spent = sum(t.get("step_s") or 0.0 for t in records if t["phase"] == "train" and t["step"] <= r["step"])
+            points[r["step"]].append((spent, r["success_rate"]))
+    return [(float(step), *np.mean(found, axis=0).tolist()) for step, found in sorted(points.items())]
+
+
+def _rates(by_seed: Mapping[int, Path], split: str) -> dict[int, dict[str, float]]:
+    return {
+        seed: success_rates(found[split][1]) for seed, run in by_seed.items() if split in (found := evaluations(run))
+    }
+
+
+def _of_split(records: Sequence[Record], split: str) -> list[Record]:
+    return [r for r in records if r["phase"] == "eval" and r["split"] == split]
+
+
+def _tokens(record: Record) -> float:
+    return sum(v for k, v in record.items() if k.startswith("engine/") and k.endswith("_generated_tokens") and v)
+
+
+def _mean(values: Sequence[float | None]) -> float:
+    known = [v for v in values if v is not None]
+    return float(np.mean(known)) if known else float("nan")

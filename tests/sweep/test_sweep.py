@@ -1,0 +1,156 @@
+"""A sweep: variants and seeds as command lines, its figures against numbers worked out by hand, and its pages."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from builders import group, trajectory
+from runs_helpers import small_config
+
+from rlanything.config.load import load_as, to_yaml
+from rlanything.config.sweep import SweepConfig
+from rlanything.errors import ConfigError
+from rlanything.runs.metrics import append_jsonl
+from rlanything.runs.store import write_groups
+from rlanything.sweep.figures import curve, paired_difference, rows, splits
+from rlanything.sweep.runner import DONE, cells, finished
+from rlanything.sweep.table import write_tables
+from rlanything.types import Task
+
+
+@pytest.fixture
+def base(tmp_path):
+    config = small_config(tmp_path / "games", tmp_path / "model", tmp_path, "base")
+    (tmp_path / "base.yaml").write_text(to_yaml(config))
+    return SweepConfig(base=str(tmp_path / "base.yaml"), output=str(tmp_path / "sweep"))
+
+
+def test_every_variant_has_every_seed_and_words_know_theirs(base):
+    base.seeds, base.common = [0, 3], ["model.policy.path=made/policy{_seed}"]
+    base.variants = {"whole loop": [], "no steps": ["algorithm.step_weight=0", "experiment.total_step=1{seed}"]}
+    made = cells(base)
+    assert [c.name for c in made] == [
+        "whole loop, seed 0",
+        "no steps, seed 0",
+        "whole loop, seed 3",
+        "no steps, seed 3",
+    ]
+    assert made[0].words[1] == "model.policy.path=made/policy" and made[3].words[1] == "model.policy.path=made/policy_3"
+    assert "experiment.total_step=13" in made[3].words and made[3].folder.name == "no_steps_3"
+    assert "experiment.seed=3" in made[3].words
+
+
+@pytest.mark.parametrize(
+    ("variants", "said"),
+    [
+        ({}, "expected at least one of each"),
+        ({"a": [], "b": ["algorithm.nonsense=1"]}, "variants, 'b': algorithm.nonsense: unknown"),
+        ({"../a": []}, "expected letters, digits"),
+        ({"a b": [], "a_b": []}, "variants: 'a b' and 'a_b' would share a folder"),
+    ],
+)
+def test_bad_variants_are_named_before_anything_runs(base, variants, said):
+    base.variants = variants
+    with pytest.raises(ConfigError, match=said):
+        cells(base)
+
+
+def write_run(folder, rates, before=0.25):
+    """A finished run: success rates of its last evaluation by task, of 4 episodes each."""
+    groups = []
+    for task, rate in rates.items():
+        groups.append(
+            group(*(trajectory(1 if i < 4 * rate else -1, [()]) for i in range(4)), task=Task(id=task, payload={}))
+        )
+        for t in groups[-1].trajectories:
+            t.task_id = task
+    (folder / "evaluations").mkdir(parents=True)
+    write_groups(folder / "evaluations/step_000002_seen.parquet", groups, lambda t: t.id, lambda t: "any")
+    after = sum(rates.values()) / len(rates)
+    evaluation = {"phase": "eval", "split": "seen", "rm_process_accuracy": None}
+    train = {
+        "phase": "train",
+        "step_s": 10.0,
+        "engine/policy_generated_tokens": 500,
+        "engine/reward_generated_tokens": 1500,
+    }
+    kinds = {"success_rate/easy": after, "success_rate/hard": 0.0}
+    lines = [evaluation | {"step": 0, "success_rate": before} | kinds, train | {"step": 1}, train | {"step": 2}]
+    append_jsonl(folder / "metrics.jsonl", [*lines, evaluation | {"step": 2, "success_rate": after} | kinds])
+    (folder / DONE).touch()
+
+
+@pytest.fixture
+def runs(base, tmp_path):
+    base.seeds, base.variants = [0, 1], {"first": [], "other": ["algorithm.step_weight=0"]}
+    made = {(c.variant, c.seed): c for c in cells(base)}
+    write_run(made["first", 0].folder, {"x": 0.5, "y": 0.0})
+    write_run(made["first", 1].folder, {"x": 1.0, "y": 0.0})
+    write_run(made["other", 0].folder, {"x": 1.0, "y": 0.25, "z": 1.0})
+    return finished(list(made.values()))  # the last cell is not done
+
+
+def test_variants_are_compared_on_the_seeds_and_tasks_of_both(runs):
+    assert splits(runs) == ["seen"]
+    first, other = rows(runs, "seen")
+    assert (first.variant, first.num_seed, first.before, first.after) == ("first", 2, 0.25, 0.375)
+    assert (first.difference, first.tokens, first.seconds) == (None, 4000, 20.0) and math.isnan(first.rm_process)
+    mean, low, high = other.difference  # seed 0 alone: x +0.5, y +0.25
+    assert mean == 0.375 and (low, high) == (0.25, 0.5) and other.kinds == {"easy": 0.75, "hard": 0.0}
+    assert curve(runs["first"], "seen") == [(0.0, 0.0, 0.25), (2.0, 20.0, 0.375)]
+
+
+def test_seeds_and_tasks_both_count_as_chance():
+    rng = np.random.default_rng(1)
+    tasks = [str(i) for i in range(200)]
+    zero = {s: dict.fromkeys(tasks, 0.0) for s in range(4)}
+    of_seeds = {s: dict.fromkeys(tasks, shift) for s, shift in enumerate((0.0, 0.1, 0.2, 0.3))}
+    mean, low, high = paired_difference(of_seeds, zero)
+    assert mean == pytest.approx(0.15) and low < 0.06 and high > 0.24, "200 tasks do not make four seeds more"
+    of_tasks = {s: {t: float(rng.random() < 0.5) for t in tasks} for s in range(4)}
+    mean, low, high = paired_difference(of_tasks, zero)
+    assert 0.4 < low < mean < high < 0.6
+    assert all(math.isnan(value) for value in paired_difference(zero, {}))
+
+
+def test_pages_hold_the_table_the_curves_and_what_failed(runs, tmp_path):
+    renamed = {"first": runs["first"], "<i>other": runs["other"]}
+    write_tables(tmp_path, renamed, {"a, seed 1": "no <memory>"})
+    text, page = (tmp_path / "sweep.md").read_text(), (tmp_path / "sweep.html").read_text()
+    assert "| first | 2 | 25.0 % | 37.5 % | – | 37.5 % | 0.0 % | – | 0.00 | 20 |" in text
+    assert "+37.5 (+25.0 to +50.0)" in text and "a, seed 1: failed (no <memory>)" in text
+    assert (
+        page.count("<polyline") == 4 and "&lt;i&gt;other" in page and "no &lt;memory&gt;" in page and "<i>" not in page
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.integration
+def test_a_sweep_that_is_stopped_goes_on_and_a_variant_that_fails_stops_no_other(world, tmp_path):
+    config = small_config(world.games, world.model, tmp_path, "base")
+    config.experiment.total_step = 2
+    (tmp_path / "base.yaml").write_text(to_yaml(config))
+    variants = {"whole": [], "broken": ["model.rewriter.path=nowhere"], "outcome": ["algorithm.advantage=trajectory"]}
+    given = {"base": str(tmp_path / "base.yaml"), "output": str(tmp_path / "sweep"), "at_once": 2, "variants": variants}
+    (tmp_path / "sweep.yaml").write_text(json.dumps(given))
+    line = [sys.executable, "-m", "rlanything", "sweep", f"config={tmp_path / 'sweep.yaml'}"]
+    with subprocess.Popen(line, stderr=subprocess.PIPE, text=True) as stopped:
+        while not (tmp_path / "sweep/whole_0/metrics.jsonl").exists():
+            assert stopped.poll() is None, "it ended before it was stopped"
+            time.sleep(0.1)
+        os.kill(stopped.pid, signal.SIGTERM)
+        assert "goes on where it stopped" in stopped.communicate(timeout=120)[1] and stopped.returncode == 143
+    assert not subprocess.run(["pgrep", "-f", str(tmp_path / "sweep")], capture_output=True, check=False).stdout
+
+    done = subprocess.run(line, capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "broken, seed 0: failed (" in done.stdout and "nowhere" in done.stdout
+    table = (tmp_path / "sweep/sweep.md").read_text()
+    assert "| whole | 1 |" in table and "| outcome | 1 |" in table and "broken, seed 0: failed" in table
+    assert load_as(SweepConfig, line[4:]).variants == variants
