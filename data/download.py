@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
-from rlanything.conversations import read_conversations
+from rlanything.conversations import conversation_of
 from rlanything.domains.coding.problems import check_row as check_program
 from rlanything.domains.reasoning.problems import check_row as check_problem
 from rlanything.domains.rows import read_checked, read_rows
@@ -43,10 +43,18 @@ def reasoning(path: Path, skip_bad: bool) -> Counts:
 
 def conversations(path: Path, skip_bad: bool) -> Counts:
     """Check conversations. Raises TaskError."""
-    try:
-        return list(range(len(read_conversations(path)))), []
-    except ConfigError as error:
-        raise TaskError(str(error).removeprefix("data=")) from error
+    kept, bad = [], []
+    for index, (where, row) in enumerate(read_rows(path, "messages")):
+        try:
+            conversation_of(row)
+            kept.append(index)
+        except ConfigError as error:
+            if not skip_bad:
+                raise TaskError(f"{path}, {where}: {error}; mend it, or pass --skip-bad") from error
+            bad.append(f"{where}: {error}")
+    if not kept:
+        raise TaskError(f"{path}: holds no conversation ({len(bad)} bad rows)")
+    return kept, bad
 
 
 @dataclass(frozen=True)

@@ -64,14 +64,22 @@ def read_conversations(path: Path) -> list[Conversation]:
     for where, row in rows:
         source = f"data={path}, {where}"
         try:
-            found.append(replace(_conversation(row), source=source))
+            found.append(replace(conversation_of(row), source=source))
         except ConfigError as error:
             raise ConfigError(f"{source}: {error}") from error
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ConfigError(f'{source}: expected {{"messages": [...]}} ({error!r})') from error
     if not found:
         raise ConfigError(f"data={path}: holds no conversation")
     return found
+
+
+def conversation_of(row: Any) -> Conversation:
+    """The conversation of a row. Raises ConfigError, which says why it is none."""
+    try:
+        return _conversation(row)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f'expected {{"messages": [...]}} ({error!r})') from error
 
 
 def _conversation(row: dict[str, Any]) -> Conversation:

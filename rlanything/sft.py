@@ -35,7 +35,7 @@ from rlanything.engines.chat_model import start_chat_model
 from rlanything.errors import ConfigError
 from rlanything.evaluation.play import evaluation_tasks, run_evaluation
 from rlanything.learner.deepspeed import Learner
-from rlanything.plan.models import check_role
+from rlanything.plan.models import check_role, check_tools
 from rlanything.processes.interrupts import raise_missed_interrupt
 from rlanything.rollout.collect import Collector
 from rlanything.runs.checkpoint import writing
@@ -74,6 +74,8 @@ class WarmStart:
         self.config, self.domain, self.progress = config, domain, progress
         torch.set_num_threads(config.num_thread or len(os.sched_getaffinity(0)))
         chat = check_role(config.model, config.engine, learns=True)
+        if config.role == "policy":
+            check_tools({"policy": chat}, domain)
         self.source = self._samples(chat)  # finds bad data before a model is loaded
         logs, name = Path(config.output).parent / "logs", f"sft_{Path(config.output).name}"
         logs.mkdir(parents=True, exist_ok=True)

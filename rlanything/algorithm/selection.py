@@ -1,4 +1,4 @@
-"""Which episodes of a group the policy learns from. Pure."""
+"""Selects the episodes of a group that the policy learns from. Pure."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ def resample_on_correct(episodes: Sequence[Trajectory], keep: int) -> list[Traje
     solved = [t for t in episodes if t.success]
     failed = [t for t in episodes if not t.success]
     num_solved = round(keep * len(solved) / len(episodes))
+    if solved and failed and keep > 1:  # rounding must not leave a group without a difference
+        num_solved = min(max(num_solved, 1), keep - 1)
     kept = {id(t) for t in [*sorted(solved, key=fault_share)[:num_solved], *failed[: keep - num_solved]]}
     return [t for t in episodes if id(t) in kept]
 
@@ -41,7 +43,7 @@ def fault_share(trajectory: Trajectory) -> float:
 
 
 def is_void(trajectory: Trajectory) -> bool:
-    """Whether a turn of the episode holds no action (void turns of SimpleTIR, arXiv 2509.02479)."""
+    """True if a turn of the episode holds no action (void turns of SimpleTIR, arXiv 2509.02479)."""
     return any(turn.action is None for turn in trajectory.turns)
 
 

@@ -36,6 +36,8 @@ def _raise(messages: Iterable[str]) -> None:
 def _files(config: SftConfig) -> Iterator[str]:
     if not config.model.path:
         yield "model.path: found nothing, expected the model to start from"
+    if config.dataset.accuracy:
+        yield "dataset.accuracy: found a file, but a warm start does not choose its tasks; leave it empty"
     if config.data and not Path(config.data).is_file():
         yield f"data={config.data}: there is no such file"
 
@@ -131,6 +133,11 @@ def _algorithm(config: Config) -> Iterator[str]:
                 f"training.{role}.dual_clip={training.dual_clip:g}: expected more than 1, or 0 for none; such a bound "
                 "would take the gradient from tokens that the update has not moved"
             )
+    if algorithm.keep and not 1 < algorithm.keep < rollout.num_rollout_per_trial:
+        yield (
+            f"algorithm.keep={algorithm.keep}: expected at least 2 and fewer than rollout.num_rollout_per_trial="
+            f"{rollout.num_rollout_per_trial}, or 0 to keep all"
+        )
     if rollout.num_rollout_per_trial < rollout.min_group:
         yield (
             f"rollout.num_rollout_per_trial={rollout.num_rollout_per_trial}: fewer than rollout.min_group="

@@ -209,7 +209,8 @@ class AlgorithmConfig(Section):
     negative_weight: NonNegativeFloat = 1.0
     """Factor of the advantages below 0. 1 is the paper's."""
     truncated: Literal["grade", "wrong", "drop"] = "grade"
-    """Episodes that a limit ended: graded as they stand, taken for failures, or left out of baselines and updates."""
+    """Episodes that a limit ended: graded as they stand, rewarded as failures, or left out of baselines and updates.
+    A task's accuracy, by which it trains and adapts, always counts them as graded."""
     void: Literal["train", "mask"] = "train"
     """Episodes in which a response held no action: trained like others, or counted in the baselines alone."""
     keep: NonNegativeInt = 0

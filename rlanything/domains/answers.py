@@ -52,7 +52,7 @@ def _without_latex(text: str) -> str:
     return " ".join(_LATEX_ESCAPE.sub(r"\1", plain).split())
 
 
-def spoken(text: str) -> str:
+def without_thoughts(text: str) -> str:
     """The response without its thoughts, the last of which may be cut off: calls and boxes in them are drafts."""
     thought, ended, said = text.partition(THOUGHT_END)
     if text.lstrip().startswith(THOUGHT):
@@ -64,7 +64,7 @@ def spoken(text: str) -> str:
 def parse_score(text: str) -> tuple[int | None, str]:
     """The score of a judgement: the last boxed value outside of its thoughts, which must be 1 or -1. (score, "") or
     (None, why not)."""
-    found = boxed(spoken(text))
+    found = boxed(without_thoughts(text))
     if not found:
         return None, "no boxed score, expected \\boxed{1} or \\boxed{-1}"
     value = found[-1].strip(_QUOTES).replace("\N{MINUS SIGN}", "-").replace("\N{EN DASH}", "-").replace("- ", "-")

@@ -1,4 +1,4 @@
-"""What domains of problems share: rows of files become tasks, and programs of a policy run in the sandbox."""
+"""The base of domains of problems: rows of files become tasks, and programs of a policy run in the sandbox."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from rlanything.types import Group, Task, Trajectory
 
 Z95 = 1.959964  # standard normal quantile of a two-sided 95 % interval
 NUM_BOOTSTRAP = 10_000  # resamples of the tasks: the bounds then vary by about 0.1 points
+MAX_DRAWN = 4_000_000  # tasks that are drawn at once: some tens of MB
 BOOTSTRAP_SEED = 0  # the same episodes give the same interval
 
 Figures = dict[str, float]
@@ -55,9 +56,11 @@ def paired_interval(differences: Sequence[float]) -> tuple[float, float]:
 
 
 def _bootstrap(means: Callable[[np.ndarray], np.ndarray], num: int) -> tuple[float, float]:
-    """Percentiles of `means` over draws of `num` tasks; draws have the shape [NUM_BOOTSTRAP, num]."""
-    draws = np.random.default_rng(BOOTSTRAP_SEED).integers(num, size=(NUM_BOOTSTRAP, num))
-    low, high = np.percentile(means(draws), [2.5, 97.5])
+    """Percentiles of `means` over draws of `num` tasks, which it gets in parts of shape [n, num]."""
+    rng, each = np.random.default_rng(BOOTSTRAP_SEED), max(1, MAX_DRAWN // num)
+    sizes = [min(each, NUM_BOOTSTRAP - start) for start in range(0, NUM_BOOTSTRAP, each)]
+    found = np.concatenate([means(rng.integers(num, size=(size, num))) for size in sizes])
+    low, high = np.percentile(found, [2.5, 97.5])
     return float(low), float(high)
 
 
@@ -92,8 +95,9 @@ def _of_many(groups: Sequence[Group], same: Callable[[Task, str], str] = lambda 
 
     pass@j for j = 2, 4, 8, ... and k is the chance that one of j episodes solves a task, estimated without bias (Chen
     et al. 2021, arXiv 2107.03374). maj@k is how often the commonest answer is right: answers are one if `same` gives
-    one name for them, or if both are right; without an answer an episode has no vote, and answers that tie share. If
-    the reward model wrote unit tests, best_of_k is how often the program that passes most of them is correct.
+    one name for them, or if both are right; without an answer an episode has no vote, and answers that tie share. Tasks
+    that ask for no such answer (`Score.answer` is None) do not count. If the reward model wrote unit tests, best_of_k
+    is how often the program that passes most of them is correct.
     """
     k = max((len(g.trajectories) for g in groups), default=0)
     played = [g for g in groups if g.valid]
@@ -101,8 +105,9 @@ def _of_many(groups: Sequence[Group], same: Callable[[Task, str], str] = lambda 
         return {}
     sizes = [2**i for i in range(1, k.bit_length()) if 2**i < k]
     figures = {f"pass@{j}": sum(_passes(g, j) for g in played) / len(played) for j in (*sizes, k)}
-    if any(t.score is not None and t.score.answer for g in played for t in g.valid):
-        figures[f"maj@{k}"] = sum(_majority(g, same) for g in played) / len(played)
+    voting = [g for g in played if any(t.score is not None and t.score.answer is not None for t in g.valid)]
+    if voting:
+        figures[f"maj@{k}"] = sum(_majority(g, same) for g in voting) / len(voting)
     if any(g.shared for g in groups):
         figures[f"best_of_{k}"] = sum(map(_best, played)) / len(played)
     return figures
@@ -117,9 +122,9 @@ def _passes(group: Group, j: int) -> float:
 
 def _majority(group: Group, same: Callable[[Task, str], str]) -> float:
     given = [(t.success, t.score.answer) for t in group.valid if t.score is not None and t.score.answer]
-    votes = Counter("" if right else same(group.task, answer) for right, answer in given)  # "" is the right answer
-    most = max(votes.values(), default=0)
-    return sum(name == "" for name, n in votes.items() if n == most) / max(1, sum(n == most for n in votes.values()))
+    votes = Counter((right, "" if right else same(group.task, answer)) for right, answer in given)
+    commonest = [right for (right, _), n in votes.items() if n == max(votes.values())]
+    return sum(commonest) / max(1, len(commonest))
 
 
 def _best(group: Group) -> float:

@@ -65,7 +65,7 @@ async def rewrite(
 
 @dataclass(kw_only=True)
 class _Proposal:
-    """What the rewriter answered to one request."""
+    """The rewriter's answers to one request."""
 
     request: RewriteRequest
     task_id: str

@@ -35,6 +35,13 @@ def test_solved_episodes_stay_in_their_share_and_the_cleanest_are_kept():
     assert resample_on_correct(failed, 2) == failed[:2]
 
 
+@pytest.mark.parametrize(("solved", "failed", "keep"), [(1, 7, 4), (7, 1, 4), (2, 14, 4), (1, 15, 2)])
+def test_rounding_leaves_no_group_without_a_difference(solved, failed, keep):
+    episodes = [*(episode(1, False) for _ in range(solved)), *(episode(-1, False) for _ in range(failed))]
+    kept = resample_on_correct(episodes, keep)
+    assert len(kept) == keep and 0 < sum(t.success for t in kept) < keep
+
+
 def test_episodes_that_are_not_kept_enter_no_baseline_and_no_update():
     config = AlgorithmConfig(advantage="trajectory", step_weight=0.0, keep=4, band=[0.0, 1.0])
     made = group(*(episode(1, i > 1) for i in range(4)), *(episode(-1, False) for _ in range(4)))

@@ -56,10 +56,20 @@ def test_pass_at_j_is_the_chance_that_one_of_j_draws_is_right():
         (["7"] + [None] * 9, 1.0),  # no answer is no vote
         (["7", "8", " 8", "9"], 0.0),  # white space makes no other answer
         ([None, "", "8"], 0.0),
+        (["", ""], 0.0),
     ],
 )
 def test_the_majority_is_a_vote_of_answers_alone(answers, share):
     assert _of_many([answered(*answers)], lambda task, answer: answer.strip())[f"maj@{len(answers)}"] == share
+
+
+def test_wrong_answers_that_look_like_nothing_are_no_votes_for_the_right_one():
+    assert _of_many([answered("7", "$ $", "\\text{}")], lambda task, answer: "")["maj@3"] == 0.0
+
+
+def test_tasks_that_ask_for_no_answer_have_no_majority():
+    programs = group(trajectory(1, [()]), trajectory(1, [()]))
+    assert "maj@2" not in _of_many([programs]) and _of_many([programs, answered("8", "8")])["maj@2"] == 0.0
 
 
 def solved(*counts: int, of: int):

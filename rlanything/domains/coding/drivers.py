@@ -1,6 +1,6 @@
-"""Programs that the sandbox executes in place of a model's own: they call its function, check its output, or assert.
+"""Programs that the sandbox executes in place of a model's own: one calls its function, the other checks its output.
 
-All read standard input and write standard output, as every program in the sandbox does. Pure.
+Both read standard input and write standard output, as every program in the sandbox does. Pure.
 """
 
 from __future__ import annotations
@@ -35,22 +35,6 @@ result = json.dumps(function(*arguments), default=list)
 print(result, file=answer)
 """
 
-_ASSERT = """\
-import linecache, sys
-program, asserts, token = {program!r}, {asserts!r}, {token!r}
-space = {{"__name__": "solution"}}
-exec({prelude!r}, space)
-answer, sys.stdout = sys.stdout, sys.stderr
-for name, code in (("main.py", program), ("asserts.py", asserts)):
-    linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
-exec(compile(program, "main.py", "exec"), space)
-try:
-    exec(compile(asserts, "asserts.py", "exec"), space)
-except AssertionError:
-    token = "wrong"
-print(token, file=answer)
-"""
-
 _CHECK = """\
 
 if __name__ == "__main__":
@@ -66,14 +50,6 @@ def calling(program: str, function: str) -> str:
     `function` is a name that `program` defines, or `Class.method`. A bare name may be a method of the class `Solution`.
     """
     return _CALL.format(program=program, function=function, prelude=_PRELUDE)
-
-
-def asserting(program: str, prelude: str, asserts: str, token: str) -> str:
-    """A program that runs `prelude`, the program and `asserts`, and prints `token` if no assertion fails.
-
-    A program that ends before its asserts prints no token. It cannot guess one.
-    """
-    return _ASSERT.format(program=program, prelude=f"{_PRELUDE}\n{prelude}", asserts=asserts, token=token)
 
 
 def checking(checker: str) -> str:

@@ -65,18 +65,12 @@ def read_time_limit_s(row: Mapping[str, Any]) -> float:
     return float(value)
 
 
-def read_code(row: Mapping[str, Any], name: str) -> str:
-    code = read_text(row, name)
-    try:
-        ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise BadProblem(f"{name}: not a Python program ({error})") from error
-    return code
-
-
 def read_checker(row: Mapping[str, Any]) -> str:
-    checker = read_code(row, "checker")
-    defined = [node.name for node in ast.parse(checker).body if isinstance(node, ast.FunctionDef)]
+    checker = read_text(row, "checker")
+    try:
+        defined = [node.name for node in ast.parse(checker).body if isinstance(node, ast.FunctionDef)]
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise BadProblem(f"checker: not a Python program ({error})") from error
     if checker and CHECKER not in defined:
         raise BadProblem(f"checker: found no function {CHECKER}(input, expected, found), expected a program with one")
     return checker

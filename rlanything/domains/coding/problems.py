@@ -29,23 +29,19 @@ class Rules:
     """The function or `Class.method` that is called, "" for a program that reads standard input."""
     checker: str = ""
     """A program that defines `check(input, expected, found)`, "" if outputs are compared."""
-    asserts: str = ""
-    """Code that runs after the program and fails if it is wrong, "" if there are inputs and outputs."""
-    prelude: str = ""
-    """Code that runs before the program, for `asserts`."""
 
 
 def rules_of(payload: Mapping[str, Any]) -> Rules:
     """The rules of a payload."""
-    return Rules(**{name: payload.get(name, "") for name in ("function", "checker", "asserts", "prelude")})
+    return Rules(function=payload.get("function", ""), checker=payload.get("checker", ""))
 
 
 def check_row(row: object) -> dict[str, Any]:
     """Check a row and return it as a task's payload.
 
-    The payload has `question`, `time_limit_s` and `tests` ([input, output] pairs; an empty one if there are `asserts`),
-    and if the row has them `function`, `checker`, `asserts`, `prelude`, `starter_code`, `example_input`,
-    `example_output`, `kind`, `solution`, `chain` and `task_id`. Raises BadProblem.
+    The payload has `question`, `time_limit_s` and `tests` ([input, output] pairs), and if the row has them `function`,
+    `checker`, `starter_code`, `example_input`, `example_output`, `kind`, `solution`, `chain` and `task_id`. Raises
+    BadProblem.
     """
     if not isinstance(row, Mapping):
         raise BadProblem(f"expected an object, found {type(row).__name__}")
@@ -54,12 +50,8 @@ def check_row(row: object) -> dict[str, Any]:
     read = fields.calls if function else fields.texts
     payload: dict[str, Any] = {"question": fields.read_question(row), "time_limit_s": fields.read_time_limit_s(row)}
     checker = fields.read_checker(row)
-    asserts = fields.read_code(row, "asserts")
-    pairs = [("", "")] if asserts else fields.read_pairs(row, "test", read)
-    payload["tests"] = _without_repeats(pairs, bool(checker))
+    payload["tests"] = _without_repeats(fields.read_pairs(row, "test", read), bool(checker))
     optional = {
-        "asserts": asserts,
-        "prelude": fields.read_code(row, "prelude"),
         "function": function,
         "checker": checker,
         "starter_code": fields.read_text(row, "starter_code"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import secrets
 from functools import partial
 
 from rlanything.domains.coding import drivers
@@ -57,8 +56,6 @@ class Trials:
             self._verdicts.pop(trial, None)
 
     async def _execute(self, program: str, test: Check, time_s: float, rules: Rules) -> tuple[Verdict, str]:
-        if rules.asserts:
-            return await self._assert(program, time_s, rules)
         source = drivers.calling(program, rules.function) if rules.function else program
         result = await self.programs.run(source, test.input, time_s)
         if result.verdict is not Verdict.OK:
@@ -71,15 +68,6 @@ class Trials:
         else:
             right = same_output(test.output, output, self.float_tolerance, self.numbers_by_value)
         return Verdict.OK if right else Verdict.WRONG_ANSWER, clip(output, end=True)
-
-    async def _assert(self, program: str, time_s: float, rules: Rules) -> tuple[Verdict, str]:
-        token = secrets.token_hex()
-        source = drivers.asserting(program, rules.prelude, rules.asserts, token)
-        result = await self.programs.run(source, "", time_s)
-        if result.verdict is not Verdict.OK:
-            return result.verdict, clip(result.error, end=True)
-        right = result.output.split()[-1:] == [token.encode()]
-        return (Verdict.OK, "") if right else (Verdict.WRONG_ANSWER, "an assertion failed")
 
     async def _check(self, test: Check, output: str, time_s: float, rules: Rules) -> tuple[Verdict, str]:
         """Ask the problem's checker. An output that it fails on is wrong."""

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from rlanything.domains.answers import without_thoughts
+
 TOOL = "computer_use"
 LAST = 999  # the largest coordinate
 MAX_PIXELS = 2000  # of one scroll; more is cut
@@ -108,13 +110,13 @@ def in_words(action: Action) -> str:
 
 def spoken(text: str) -> str:
     """The line with which a response says what it does: the text between its thoughts and the tool call."""
-    said = _answer(text).partition(OPEN)[0]
+    said = without_thoughts(text).partition(OPEN)[0]
     return " ".join(said.split()).removeprefix("Action:").strip()
 
 
 def read_response(text: str) -> Action:
     """The action of a response. Raises InvalidAction."""
-    _, opened, rest = _answer(text).partition(OPEN)
+    _, opened, rest = without_thoughts(text).partition(OPEN)
     if not opened:
         raise InvalidAction("no tool call")
     try:
@@ -132,12 +134,6 @@ def read_response(text: str) -> Action:
     if not isinstance(call, dict) or call.get("name") != TOOL or not isinstance(arguments, dict):
         raise InvalidAction(f'expected {{"name": "{TOOL}", "arguments": {{...}}}}')
     return read_arguments(arguments)
-
-
-def _answer(text: str) -> str:
-    """The text after the thoughts."""
-    thoughts, end, answer = text.partition("</think>")
-    return answer if end else thoughts
 
 
 def read_typed(text: str) -> Action:

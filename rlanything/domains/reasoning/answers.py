@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from rlanything.domains.answers import spoken
+from rlanything.domains.answers import without_thoughts
 
 LONGEST = 300  # characters of an answer; a longer one is no answer to a question with a short truth
 CHOICES = "ABCDEFGHIJ"
@@ -40,7 +40,7 @@ class Grade:
 
 def boxed(text: str) -> str | None:
     r"""The content of the last \boxed{...} that is closed, outside of thoughts; None if there is none."""
-    said = spoken(text)
+    said = without_thoughts(text)
     boxes = {found.end() for found in _BOX.finditer(said)}  # places of their braces
     last: tuple[int, int] | None = None
     open_braces: list[int] = []

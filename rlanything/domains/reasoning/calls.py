@@ -12,7 +12,7 @@ import json
 import re
 from dataclasses import dataclass
 
-from rlanything.domains.answers import spoken
+from rlanything.domains.answers import without_thoughts
 from rlanything.types import Tool
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
@@ -46,7 +46,7 @@ class Call:
 
 def read_calls(text: str) -> list[Call]:
     """The calls of a response, in order, without those in its thoughts."""
-    calls, left = [], spoken(text)
+    calls, left = [], without_thoughts(text)
     while OPEN in left:
         call, left = _read(left.partition(OPEN)[2])
         calls.append(call)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from rlanything.config.schema import Config
-from rlanything.domains.answers import spoken
+from rlanything.domains.answers import without_thoughts
 from rlanything.domains.base import Env, Observation, ParsedAction, Step
 from rlanything.domains.coding.prompts import parse_program
 from rlanything.domains.coding.trials import Trials
@@ -22,7 +22,7 @@ from rlanything.domains.reasoning import prompts
 from rlanything.domains.reasoning.answers import boxed, choice, normal, number
 from rlanything.domains.reasoning.calls import ARGUMENT, TOOL, TOOL_NAME, Call, read_calls
 from rlanything.domains.reasoning.demonstrations import ReasoningDemonstrating
-from rlanything.domains.reasoning.env import CALLS, ReasoningEnv, ToolAnswers
+from rlanything.domains.reasoning.env import CALLS, ReasoningEnv, Told, ToolAnswers
 from rlanything.domains.reasoning.grading import Grader
 from rlanything.domains.reasoning.interpreter import CallLimits, Interpreter
 from rlanything.domains.reasoning.judging import ReasoningJudging
@@ -123,11 +123,11 @@ class ReasoningDomain(ProblemDomain):
             given = [{"error": call.error} if call.error else {"code": call.code} for call in calls]
             kind = "unreadable" if len(errors) == len(calls) else "call"
             return ParsedAction(json.dumps({CALLS: given}), errors[0] if errors else "", kind=kind)
-        found = {ANSWER: boxed(text), PROGRAM: parse_program(spoken(text)).action}
-        answer = {key: value for key, value in found.items() if value is not None}
-        if not answer:
-            return ParsedAction(None, "neither a call of the tool nor an answer: a box, or a program", kind="void")
-        return ParsedAction(json.dumps(answer), kind="answer")
+        key, asked = (PROGRAM, "program") if _asks_program(observation) else (ANSWER, "box with an answer")
+        answer = parse_program(without_thoughts(text)).action if key == PROGRAM else boxed(text)
+        if answer is None:
+            return ParsedAction(None, f"neither a call of the tool nor a {asked}", kind="void")
+        return ParsedAction(json.dumps({key: answer}), kind="answer")
 
     def script(self, task: Task) -> Iterator[str] | None:
         """The calls of the row's solution, and the answer."""
@@ -140,7 +140,7 @@ class ReasoningDomain(ProblemDomain):
     def typed_action(self, text: str, observation: Observation) -> str:
         """`= ANSWER` answers; anything else is code for the tool."""
         if text.startswith("="):
-            return json.dumps({ANSWER: text[1:].strip()})
+            return json.dumps({PROGRAM if _asks_program(observation) else ANSWER: text[1:].strip()})
         if not self.options.tool:
             raise ValueError("there is no tool; answer with = and the answer")
         return json.dumps({CALLS: [{"code": text}]})
@@ -148,3 +148,7 @@ class ReasoningDomain(ProblemDomain):
     def close(self) -> None:
         super().close()
         self.grader.close()
+
+
+def _asks_program(observation: Observation) -> bool:
+    return isinstance(observation, Told) and observation.program

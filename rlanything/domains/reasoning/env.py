@@ -9,6 +9,8 @@ from typing import Any
 
 from rlanything.domains.base import Env, Observation
 from rlanything.domains.reasoning.interpreter import Interpreter
+from rlanything.domains.reasoning.problems import is_program
+from rlanything.domains.reasoning.prompts import stated
 from rlanything.domains.reasoning.verdicts import ANSWER, Verdicts
 from rlanything.types import Score
 
@@ -16,8 +18,17 @@ CALLS = "calls"  # key of an action that calls; an answer has those of `verdicts
 
 
 @dataclass(frozen=True)
-class ToolAnswers(Observation):
-    """What the tool answered to the calls of one response."""
+class Told(Observation):
+    """An observation that knows what answer is asked for."""
+
+    _: KW_ONLY
+    program: bool = False
+    """The answer is a program; else it is what a box holds."""
+
+
+@dataclass(frozen=True)
+class ToolAnswers(Told):
+    """The tool's answers to the calls of one response."""
 
     _: KW_ONLY
     outputs: tuple[str, ...] = ()
@@ -25,8 +36,8 @@ class ToolAnswers(Observation):
 
 
 class ReasoningEnv(Env):
-    """Actions are JSON: `{"calls": [{"code": ...} or {"error": ...}, ...]}`, or an answer: `{"answer": ...}`,
-    `{"program": ...}` or both, of which the problem takes one.
+    """Actions are JSON: `{"calls": [{"code": ...} or {"error": ...}, ...]}`, or an answer: `{"answer": ...}`, of a
+    problem with tests `{"program": ...}`.
 
     None is a response with neither: it ends the episode unsolved, because nothing could be said to it. `interpreter` is
     None if there is no tool. If the row tells what a solution's calls show, a turn is progress if it finds one of these
@@ -42,7 +53,7 @@ class ReasoningEnv(Env):
         self.answer: str | None = None
 
     async def reset(self) -> Observation:
-        return Observation(self.problem["question"])
+        return Told(stated(self.problem), program=is_program(self.problem))
 
     async def step(self, action: str | None) -> Observation:
         """Execute calls, or grade an answer. Raises SandboxFailure."""
@@ -65,10 +76,11 @@ class ReasoningEnv(Env):
             results=tuple(result for _, result in answered),
             invalid=all("error" in call for call in given[CALLS]),
             label=self._label(bool(found)),
+            program=is_program(self.problem),
         )
 
     async def score(self, last: Observation) -> Score:
-        return Score(success=last.success, answer=self.answer or "")
+        return Score(success=last.success, answer=None if is_program(self.problem) else self.answer or "")
 
     def _label(self, progress: bool) -> int | None:
         return None if self.unknown is None else 1 if progress else -1

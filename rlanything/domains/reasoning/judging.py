@@ -1,4 +1,4 @@
-"""How the reward model judges a solver's steps: each call with what it showed, and the answer."""
+"""The reward model judges a solver's steps: each call with its output, and the answer."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any
 from rlanything.domains.coding.fields import is_missing
 from rlanything.domains.coding.problems import check_row as check_program
 from rlanything.domains.reasoning.answers import CHOICES, normal
-from rlanything.domains.reasoning.program_tests import tests_of
+from rlanything.domains.reasoning.program_tests import holds_objects, tests_of
 from rlanything.domains.rows import BadProblem, check_characters
 
 # Names of the published sets, in the order in which they are tried.
@@ -28,8 +28,8 @@ def check_row(row: object) -> dict[str, Any]:
         raise BadProblem(f"expected an object, found {type(row).__name__}")
     row = {name: value for name, value in row.items() if not is_missing(value)}
     kind = next((str(row[name]) for name in KINDS if isinstance(row.get(name), str)), "problem")
-    if (tests := tests_of(row)) is not None:
-        return check_program({**row, **tests, "question": _question(row), "kind": kind})
+    if (tested := tests_of(row)) is not None:
+        return check_program({**tested, "question": _question(row), "kind": kind})
     payload: dict[str, Any] = {"question": _question(row), "answer": _answer(row), "kind": kind}
     if choices := row.get("choices"):
         payload |= _choices(choices, payload["answer"])
@@ -42,12 +42,12 @@ def check_row(row: object) -> dict[str, Any]:
 
 
 def is_choice(payload: Mapping[str, Any]) -> bool:
-    """Whether the answer is the letter of a choice."""
-    return "choices" in payload or payload["answer"] in tuple(CHOICES)
+    """True if the answer is the letter of a choice."""
+    return "choices" in payload or payload.get("answer") in tuple(CHOICES)
 
 
 def is_program(payload: Mapping[str, Any]) -> bool:
-    """Whether the answer is a program."""
+    """True if the answer is a program."""
     return "tests" in payload
 
 
@@ -69,13 +69,13 @@ def _answer(row: Mapping[str, Any]) -> str:
             value = value.get("ground_truth")
         if isinstance(value, list) and len(value) == 1:
             value = value[0]
-        if isinstance(value, (Mapping, list)):
-            raise BadProblem(f"{name}: found {value!r:.80}, expected an answer, or tests of a program")
+        if isinstance(value, str) and holds_objects(value):
+            continue
         if isinstance(value, int | float) and not isinstance(value, bool):
             value = repr(value)
         if isinstance(value, str) and normal(value):
             return value.strip()
-    raise BadProblem(f"answer: none of the fields {', '.join(ANSWERS)} holds an answer")
+    raise BadProblem(f"answer: none of the fields {', '.join(ANSWERS)} holds an answer, or tests of a program")
 
 
 def _solution(cells: object, outputs: object) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from rlanything.domains.reasoning import prompts
 from rlanything.domains.reasoning.answers import LONGEST, boxed, normal
 from rlanything.domains.rows import BadProblem, check_characters
 from rlanything.sandbox.protocol import Execution, Verdict
-from rlanything.types import Direction, Group, Message, Task, Turn
+from rlanything.types import Direction, Group, Message, Task, Trajectory, Turn
 
 MAX_WRITTEN = 20_000  # characters of a question and its program
 MAX_ANSWERS = 3  # commonest answers that a critic tells
@@ -32,8 +32,8 @@ exec(compile({program!r}, "program.py", "exec"), {{"__name__": "__main__"}})
 class ReasoningRewriting(Rewriting):
     """The rewriter writes a problem together with a program that prints its answer.
 
-    The program is executed twice before anybody tries the problem, so a wrong answer of the rewriter's own cannot
-    become a truth.
+    The program is executed twice before anybody tries the problem. The answer is what it prints, and not what the
+    rewriter says; that the program fits its question is left to the acceptance gate.
     """
 
     def __init__(self, style: str, programs: Programs, time_s: float) -> None:
@@ -78,24 +78,33 @@ class ReasoningRewriting(Rewriting):
 
     def critic(self, group: Group) -> str:
         """The answers that were given and how often, and what the reward model said of steps in more than a score."""
-        answers = Counter(
-            f"{t.score.answer if t.score and t.score.answer else 'none'} ({'right' if t.success else 'wrong'})"
-            for t in group.valid
-        )
+        answers = Counter(f"{_given(t)} ({'right' if t.success else 'wrong'})" for t in group.valid)
         commonest = sorted(answers.items(), key=lambda counted: (-counted[1], counted[0]))[:MAX_ANSWERS]
         told = ", ".join(f"{answer} x{n}" for answer, n in commonest)
         spoke = any(judgement.text.partition("\\boxed")[0].strip() for judgement in group.judgements)
         return "\n".join([f"Answers: {told or 'none'}.", *([super().critic(group)] if spoke else [])])
 
     def told(self, turn: Turn) -> str:
-        line = " ".join((boxed(turn.text) or turn.text).split())
-        return line if len(line) <= MAX_TOLD else line[: MAX_TOLD - 1] + "…"
+        return _short(boxed(turn.text) or turn.text)
 
     async def _run(self, program: str, seed: int) -> Execution:
         result = await self.programs.run(PROOF.format(program=program, seed=seed), "", self.time_s)
         if result.verdict is Verdict.SANDBOX_ERROR:
             raise RejectedTask("sandbox_error", result.error)
         return result
+
+
+def _given(trajectory: Trajectory) -> str:
+    """An episode's answer in a few words; of a program how its tests ended."""
+    if trajectory.score is not None and trajectory.score.answer:
+        return _short(trajectory.score.answer)
+    results = trajectory.turns[-1].results if trajectory.turns else ()
+    return _short(", ".join(dict.fromkeys(results))) or "none"
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= MAX_TOLD else line[: MAX_TOLD - 1] + "…"
 
 
 def _printed(result: Execution) -> str:

@@ -24,12 +24,10 @@ class Verdicts:
         self.grader, self.trials = grader, trials
 
     async def of(self, problem: Mapping[str, Any], given: Mapping[str, str]) -> tuple[str, ...]:
-        """Grade what a response gave: its box, its program, or both. Returns "ok" or what is wrong, of a program for
-        each test. Raises SandboxFailure."""
+        """Grade a box or a program, as the problem asks. Returns "ok" or what is wrong, of a program for each test.
+        Raises SandboxFailure."""
         if is_program(problem):
-            return await self._of_program(problem, given[PROGRAM]) if PROGRAM in given else ("no program",)
-        if ANSWER not in given:
-            return ("no box",)
+            return await self._of_program(problem, given[PROGRAM])
         answer, truth = given[ANSWER], problem["answer"]
         grade = same_choice(answer, truth) if is_choice(problem) else await self.grader.grade(answer, truth)
         return ("ok" if grade.right else f"wrong ({grade.rule})",)

@@ -19,7 +19,17 @@ function readCall(text) {
 function callBlock(text) {
   const call = readCall(text);
   if (!call) return div("call", div("small bad", "a call that cannot be read"), div("code mono", text.trim()));
-  return div("call", div("small muted", call.name), call.given.map(([, value]) => foldable(value, "code mono", 1500)));
+  const told = call.given.map(([name, value]) => (call.given.length > 1 ? `${name}: ${value}` : value)).join("\n");
+  return div("call", div("small muted", call.name), foldable(told, "code mono", 1500));
+}
+
+/* An action that only repeats the calls of its response. */
+function isCalls(action) {
+  try {
+    return "calls" in JSON.parse(action);
+  } catch {
+    return false;
+  }
 }
 
 /* {nodes, called}: the parts of a response in order, and whether a tool was called. */

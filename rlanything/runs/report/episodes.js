@@ -107,7 +107,7 @@ function filmstrip(episode) {
 function turnRow(turn, i, trains, before) {
   const { nodes, called } = conversation(turn.text || "");
   const action = exists(turn.action)
-    ? called || div("act mono", actionText(turn.action))
+    ? isCalls(turn.action) || div("act mono", actionText(turn.action))
     : div("bad small", `no action: ${turn.parse_error || "none found"}`);
   const ended = called && turn.results ? div("small muted", `the call ended: ${turn.results.join(", ").replaceAll("_", " ")}`) : null;
   const stops = turn.stop_reason ? div("small muted", `stopped: ${turn.stop_reason}`) : null;

@@ -64,6 +64,9 @@ def test_sets_of_problems_with_answers_and_of_conversations_are_checked_each_in_
     with pytest.raises(TaskError, match="hub.parquet, row 0"):
         script.download("Open-AgentRL-SFT-3K", tmp_path / "other", skip_bad=False)
     assert not (tmp_path / "other").exists()
+    pq.write_table(pa.table({"messages": [talk[1:], talk]}), tmp_path / "hub.parquet")
+    script.download("Open-AgentRL-SFT-3K", tmp_path, skip_bad=True)
+    assert "1 rows; 1 rows left out, the first: row 0: expected user and assistant" in capsys.readouterr().out
 
 
 def test_bad_rows_of_a_fetched_set_are_refused_and_nothing_is_written(script, tmp_path, monkeypatch):

@@ -5,18 +5,20 @@ import json
 from contextlib import closing
 
 import pytest
-from builders import config_of
+from builders import config_of, group, trajectory
 
+from rlanything.domains.base import Observation
 from rlanything.domains.reasoning.problems import check_row, is_program
 from rlanything.domains.reasoning.prompts import asked
 from rlanything.domains.registry import make_domain
 from rlanything.domains.rows import BadProblem
+from rlanything.evaluation.figures import summarise
 
 STDIO = {"inputs": ["1 2\n", "3 4\n"], "outputs": ["3\n", "7\n"]}
 CALLED = {"inputs": json.dumps([[[1, 2]], [[5]]]), "outputs": json.dumps([3, 5]), "fn_name": "total"}
 ASSERTED = {
     "import_prefix": "from typing import *\nLIMIT = 100\n",
-    "test_code": "def check(candidate):\n    assert candidate([1, 2]) == 3\n    assert candidate([LIMIT]) == 100\n",
+    "test_code": "def check(candidate):\n    assert candidate([1, 2]) == 3\n    assert candidate(x = [100]) == 100\n",
     "entry_point": "Solution().total",
 }
 
@@ -44,10 +46,15 @@ def grade(tmp_path, truth, response):
         (STDIO, "print(3)", ("ok", "wrong_answer")),
         (CALLED, "def total(x): return sum(x)", ("ok", "ok")),
         (CALLED, "def total(x): return x[0]", ("wrong_answer", "ok")),
-        (ASSERTED, "class Solution:\n  def total(self, x: List[int]): return sum(x)", ("ok",)),
-        (ASSERTED, "class Solution:\n  def total(self, x): return x[0]", ("wrong_answer",)),
-        (ASSERTED, "class Solution:\n  def total(self, x): raise ValueError", ("runtime_error",)),
-        (ASSERTED, "import os\nprint('right')\nos._exit(0)", ("wrong_answer",)),
+        (ASSERTED, "class Solution:\n  def total(self, x: List[int]): return sum(x)", ("ok", "ok")),
+        (ASSERTED, "class Solution:\n  def total(self, x): return x[0]", ("wrong_answer", "ok")),
+        (ASSERTED, "class Solution:\n  def total(self, x): raise ValueError", ("runtime_error", "runtime_error")),
+        (ASSERTED, "import os\nprint('right')\nos._exit(0)", ("wrong_answer", "wrong_answer")),
+        (
+            ASSERTED,  # a result that equals everything is no result
+            "class A:\n  def __eq__(self, o): return True\nclass Solution:\n  def total(self, x): return A()",
+            ("runtime_error", "runtime_error"),
+        ),
     ],
 )
 def test_programs_are_tried_on_the_tests_of_published_rows(tmp_path, truth, program, results):
@@ -56,16 +63,29 @@ def test_programs_are_tried_on_the_tests_of_published_rows(tmp_path, truth, prog
 
 
 def test_a_box_is_no_program_and_a_program_no_box(tmp_path):
-    assert grade(tmp_path, STDIO, "\\boxed{3}").results == ("no program",)
+    seen = grade(tmp_path, STDIO, "\\boxed{3}")
+    assert (seen.results, seen.invalid, seen.success) == (("void",), True, False)
     (tmp_path / "train.jsonl").write_text(json.dumps({"question": "6 * 7?", "answer": "42"}))
 
     async def play(domain):
         env = domain.make_env(domain.tasks("train")[0])
         first = await env.reset()
-        return await env.step(domain.parse_action("```python\nprint(42)\n```", first).action)
+        parsed = domain.parse_action("I would try\n```\nx = 42\n```\nbut I do not know.", first)
+        return parsed.kind, (await env.step(parsed.action)).results
 
     with closing(make_domain(config_of("reasoning", tmp_path, grading="text"))) as domain:
-        assert asyncio.run(play(domain)).results == ("no box",)
+        assert asyncio.run(play(domain)) == ("void", ("void",))
+
+
+def test_a_stray_box_on_a_problem_with_tests_breaks_no_figure(tmp_path):
+    (tmp_path / "train.jsonl").write_text(json.dumps(row(STDIO)))
+    with closing(make_domain(config_of("reasoning", tmp_path, grading="text"))) as domain:
+        played = group(trajectory(1, [()]), trajectory(-1, [()]), task=domain.tasks("train")[0])
+        assert domain.same_answer(played.task, "7") == "7"
+        figures = summarise([played], domain)
+        assert figures["pass@2"] == 1.0 and "maj@2" not in figures
+        env = domain.make_env(played.task)
+        assert asyncio.run(env.score(Observation("", done=True))).answer is None
 
 
 def test_rows_hold_tests_as_objects_or_as_texts_and_say_what_is_asked():
@@ -76,6 +96,10 @@ def test_rows_hold_tests_as_objects_or_as_texts_and_say_what_is_asked():
     assert check_row(texts)["kind"] == "code"
     assert "reads standard input" in asked(check_row(texts), ["numpy"], "full")
     assert "defines total" in asked(check_row(row(CALLED)), None, "full")
+    assert "defines Solution.total" in asked(check_row(row(ASSERTED)), None, "full")
+    beside = {"question": "P", "answer": "5", "reward_model": {"style": "rule"}, "solution": '{"steps": ["a"]}'}
+    assert check_row(beside)["answer"] == "5"
+    assert is_program(check_row({"question": "P", "solution": CALLED}))
 
 
 @pytest.mark.parametrize(
@@ -83,8 +107,11 @@ def test_rows_hold_tests_as_objects_or_as_texts_and_say_what_is_asked():
     [
         ({"inputs": ["1"], "outputs": []}, "test_output"),
         ({"inputs": ["1", "2"], "outputs": ["1"]}, "as many"),
-        ({"code": "?"}, "expected tests"),
-        ({"test_code": "def check(", "entry_point": "f"}, "asserts: not a Python program"),
+        ({"code": "?"}, "answer: none of the fields"),
+        ({"test_code": "def check(", "entry_point": "f"}, "test_code: expected asserts"),
+        ({"test_code": "assert candidate(tree([1])) == 2", "entry_point": "f"}, "test_code: expected asserts"),
+        ({"test_code": "assert candidate(1) < 2", "entry_point": "f"}, "test_code: expected asserts"),
+        ({"test_code": "x = 1", "entry_point": "f"}, "test_input"),
     ],
 )
 def test_rows_with_broken_tests_are_named(truth, fault):

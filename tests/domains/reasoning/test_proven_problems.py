@@ -73,5 +73,7 @@ def test_the_rewriter_reads_the_answers_and_what_the_judge_said_in_words(rewriti
     assert rewriting.critic(played) == "Answers: 5 (wrong) x2, 4 (right) x1, none (wrong) x1."
     played.judgements = [judgement({(1, 0): -1}, text="It adds wrongly. \\boxed{-1}")]
     assert "- bad x1: text: It adds wrongly. \\boxed{-1}" in rewriting.critic(played)
+    played.trajectories[0].score = Score(success=True, answer="4" * 5000)
+    assert len(rewriting.critic(played)) < 700
     [asked] = rewriting.messages(TASK, Direction.EASIER, 0.25, "Answers: none.")
     assert asked["content"] == "Problem: What is 2 + 2?\nSolved: 25%\nAnswers: none.\nMake it easier."
