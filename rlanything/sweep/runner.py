@@ -16,10 +16,11 @@ from threading import Lock
 from rlanything.config.load import load_config
 from rlanything.config.sweep import SweepConfig
 from rlanything.errors import ConfigError, RunError
+from rlanything.runs.folder import write_atomic
 from rlanything.runs.progress import Progress
 from rlanything.sweep.table import write_tables
 
-DONE = "done"  # file in a run's folder: its training has ended well
+DONE = "done"  # file in a run's folder with the command line that has ended well
 MAX_SAID = 300  # characters of a failed training's last line
 _NAME = re.compile(r"\w[\w .+-]*")
 # A training of its own process, which keeps to its cores and ends with the sweep (PDEATHSIG).
@@ -55,7 +56,13 @@ class Cell:
     @property
     def log(self) -> Path:
         """What its training said."""
-        return self.folder.with_suffix(".log")
+        return self.folder.with_name(f"{self.folder.name}.log")
+
+    @property
+    def is_done(self) -> bool:
+        """True if this very command line has ended well."""
+        done = self.folder / DONE
+        return done.is_file() and done.read_text(encoding="utf-8").splitlines() == self.words
 
 
 def cells(config: SweepConfig) -> list[Cell]:
@@ -116,7 +123,7 @@ def finished(every: Sequence[Cell]) -> dict[str, dict[int, Path]]:
     """The folders of the cells that have ended well."""
     found: dict[str, dict[int, Path]] = {cell.variant: {} for cell in every}
     for cell in every:
-        if (cell.folder / DONE).exists():
+        if cell.is_done:
             found[cell.variant][cell.seed] = cell.folder
     return found
 
@@ -133,7 +140,7 @@ class Trainings:
 
     def run(self, cell: Cell) -> str:
         """Train a cell that is not done. Returns why it failed, or nothing."""
-        if (cell.folder / DONE).exists():
+        if cell.is_done:
             return ""
         share = self._shares.get()
         try:
@@ -142,14 +149,17 @@ class Trainings:
                 with self._lock:
                     if self._stopped:
                         return "stopped"
-                    training = subprocess.Popen([sys.executable, "-c", _TRAIN, *words], stdout=log, stderr=log)
+                    # In a session of its own Ctrl-C does not reach it, so that it is asked to stop once, by `stop`.
+                    training = subprocess.Popen(
+                        [sys.executable, "-c", _TRAIN, *words], stdout=log, stderr=log, start_new_session=True
+                    )
                     self._running.add(training)
                 status = training.wait()
                 self._running.discard(training)
         finally:
             self._shares.put(share)
         if status == 0:
-            (cell.folder / DONE).touch()
+            write_atomic(cell.folder / DONE, "\n".join(cell.words))
             return ""
         said = cell.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         return said[-1][:MAX_SAID] if said else f"exit status {status}"

@@ -83,16 +83,19 @@ def write_run(folder, rates, before=0.25):
     kinds = {"success_rate/easy": after, "success_rate/hard": 0.0}
     lines = [evaluation | {"step": 0, "success_rate": before} | kinds, train | {"step": 1}, train | {"step": 2}]
     append_jsonl(folder / "metrics.jsonl", [*lines, evaluation | {"step": 2, "success_rate": after} | kinds])
-    (folder / DONE).touch()
 
 
 @pytest.fixture
 def runs(base, tmp_path):
     base.seeds, base.variants = [0, 1], {"first": [], "other": ["algorithm.step_weight=0"]}
     made = {(c.variant, c.seed): c for c in cells(base)}
-    write_run(made["first", 0].folder, {"x": 0.5, "y": 0.0})
-    write_run(made["first", 1].folder, {"x": 1.0, "y": 0.0})
-    write_run(made["other", 0].folder, {"x": 1.0, "y": 0.25, "z": 1.0})
+    for cell, rates in (
+        (made["first", 0], {"x": 0.5, "y": 0.0}),
+        (made["first", 1], {"x": 1.0, "y": 0.0}),
+        (made["other", 0], {"x": 1.0, "y": 0.25, "z": 1.0}),
+    ):
+        write_run(cell.folder, rates)
+        (cell.folder / DONE).write_text("\n".join(cell.words))
     return finished(list(made.values()))  # the last cell is not done
 
 
@@ -128,6 +131,12 @@ def test_pages_hold_the_table_the_curves_and_what_failed(runs, tmp_path):
     assert (
         page.count("<polyline") == 4 and "&lt;i&gt;other" in page and "no &lt;memory&gt;" in page and "<i>" not in page
     )
+
+
+def test_a_run_of_other_words_is_not_done(runs, base):
+    assert sum(cell.is_done for cell in cells(base)) == 3
+    base.common = ["experiment.total_step=9"]
+    assert not any(cell.is_done for cell in cells(base))
 
 
 @pytest.mark.slow
