@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -9,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
+import psutil
 
 # Never forked from pytest itself: threads and OpenMP's pools of a process that computed do not live on in its forks.
 PARENT = """
@@ -30,6 +31,16 @@ for line in sys.stdin:
 """
 
 
+def members(group: int, ended: float) -> list[psutil.Process]:
+    """The processes of a group that began before it ended: its number may be another group's since."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+            if os.getpgid(process.pid) == group and process.create_time() <= ended:
+                found.append(process)
+    return found
+
+
 class ForkedRuns:
     """`run` starts an entry point as a shell would, with code executed before it."""
 
@@ -47,11 +58,11 @@ class ForkedRuns:
         job = {"argv": argv, "before": before, "out": str(out), "err": str(err)}
         print(json.dumps(job), file=self.parent.stdin, flush=True)
         process, status = json.loads(self.parent.stdout.readline())
-        with pytest.raises(ProcessLookupError):  # nobody of its group is left
-            deadline = time.monotonic() + 10
-            while time.monotonic() < deadline:
-                os.killpg(process, 0)
-                time.sleep(0.1)
+        ended = time.time()
+        deadline = time.monotonic() + 10
+        while (left := members(process, ended)) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert not left, "a process of its group is left"
         return subprocess.CompletedProcess(argv, status, out.read_text(), err.read_text())
 
     def close(self) -> None:

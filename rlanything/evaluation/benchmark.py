@@ -132,7 +132,7 @@ def part_path(run: Path, split: str, start: int) -> Path:
 def table_rows(split: str, figures: dict[str, float]) -> list[dict[str, str]]:
     """Cells by their column: a row for the split, and one for each of its task types.
 
-    pass@j, maj@k and best of k are there if tasks were played several times, tests' rates if tests were written, and
+    pass@k, maj@k and best of k are there if tasks were played several times, tests' rates if tests were written, and
     the score if the environment gives partial scores, turns if episodes have several.
     """
     low, high = figures["success_low"], figures["success_high"]
@@ -142,7 +142,9 @@ def table_rows(split: str, figures: dict[str, float]) -> list[dict[str, str]]:
         "success": f"{figures['success_rate']:.1%}",
         "95 %": f"{low:.1%} to {high:.1%}" if not math.isnan(low) else "",
     }
-    row |= {k.replace("_", " "): f"{v:.1%}" for k, v in figures.items() if k.startswith(("pass@", "maj@", "best_of_"))}
+    of_many = [key for key in figures if key.startswith("pass@")][-1:]  # metrics have pass@j for smaller j too
+    of_many += [key for key in figures if key.startswith(("maj@", "best_of_"))]
+    row |= {key.replace("_", " "): f"{figures[key]:.1%}" for key in of_many}
     for name, key in (("tests right", "test_accuracy"), ("telling", "test_detect_rate")):
         if key in figures:
             row[name] = f"{figures[key]:.1%}"

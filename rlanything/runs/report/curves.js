@@ -65,7 +65,7 @@ const CHARTS = [
     unit: "percent",
     top: 1,
     series: withPrefix("verdict/", "", true),
-    note: "Of the actions in training: tests of a program, or whether a click hit.",
+    note: "Of the actions in training: tests of a program, how a call of a tool ended, or whether a click hit.",
   },
   {
     title: "RM accuracy on evaluations",

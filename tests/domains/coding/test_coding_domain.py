@@ -51,7 +51,7 @@ def model(texts: list[str]) -> ChatModel:
     chat = SimpleNamespace(
         stop_ids=(0,),
         prompt=lambda messages, tools=(): Prompt(ids=[*str(messages).encode()]),
-        decode=lambda ids: bytes(ids).decode(),
+        response_text=lambda ids: bytes(ids).decode(),
     )
     return ChatModel(Script(texts), chat)
 
