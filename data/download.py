@@ -59,7 +59,7 @@ def conversations(path: Path, skip_bad: bool) -> Counts:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a set lies on the hub, and how it is checked."""
+    """The place of a set on the hub, and the function that checks it."""
 
     repository: str  # of Gen-Verse
     file: str  # a pattern that one of its files matches

@@ -103,7 +103,7 @@ class DatasetConfig(Section):
     """The tasks: the domain, its data, and how much of it is used."""
 
     domain: str = "alfworld"
-    """The domain: alfworld, coding, osworld, or a class of yours as module:Class."""
+    """The domain: alfworld, coding, osworld, reasoning, or a class of yours as module:Class."""
     options: dict[str, Any] = {}
     """Keys of the domain's own, which the domain checks."""
     path: PathText = ""

@@ -70,8 +70,7 @@ class ProblemDomain(Domain):
         return [split_file(Path(self.config.dataset.path), split)]
 
     def describe(self, task: Task) -> str:
-        line = one_line(task.payload)
-        return line if len(line) <= MAX_DESCRIBED else line[: MAX_DESCRIBED - 1] + "…"
+        return short(task.payload["question"], MAX_DESCRIBED)
 
     def kind(self, task: Task) -> str:
         return str(task.payload.get("kind", "problem"))
@@ -86,6 +85,12 @@ class ProblemDomain(Domain):
 def one_line(payload: Mapping[str, Any]) -> str:
     """The question in one line: two problems are the same if only its white space differs."""
     return " ".join(str(payload["question"]).split())
+
+
+def short(text: str, most: int) -> str:
+    """A text in one line of at most `most` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[: most - 1] + "…"
 
 
 def root_question(task: Task) -> str:

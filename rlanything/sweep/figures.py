@@ -33,7 +33,8 @@ class Row:
     after: float
     """At the last one."""
     difference: tuple[float, float, float] | None
-    """Of `after` from the first variant's, on the seeds and tasks of both, and its 95 % interval; None for itself."""
+    """The mean of `after` less the first variant's, on the seeds and tasks of both, and its 95 % interval; None for the
+    first variant."""
     kinds: Figures
     """Success rate of each kind of task at the last evaluation."""
     rm_process: float
@@ -41,7 +42,7 @@ class Row:
     tokens: float
     """Tokens that all models generated in training."""
     seconds: float
-    """Of all training steps."""
+    """Duration of all training steps [s]."""
 
 
 def rows(runs: Runs, split: str) -> list[Row]:

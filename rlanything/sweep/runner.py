@@ -55,7 +55,7 @@ class Cell:
 
     @property
     def log(self) -> Path:
-        """What its training said."""
+        """The file that its training writes its messages to."""
         return self.folder.with_name(f"{self.folder.name}.log")
 
     @property

@@ -133,7 +133,7 @@ def draw(rng: random.Random, kind: str) -> tuple[Family, dict[str, int]]:
 
 
 def shown(cells: Sequence[str]) -> list[str]:
-    """What each cell prints. They are executed here: callers give arithmetic of this module's forms alone."""
+    """The output of each cell. Cells are executed here: callers give arithmetic of this module's forms alone."""
     names: dict[str, Any] = {}
     outputs = []
     for cell in cells:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from rlanything.domains.answers import last_object
 from rlanything.domains.parts import RejectedTask, Rewriting, conversation, variant_of
-from rlanything.domains.problems import one_line, root_question
+from rlanything.domains.problems import one_line, root_question, short
 from rlanything.domains.programs import Programs
 from rlanything.domains.reasoning import prompts
 from rlanything.domains.reasoning.answers import LONGEST, boxed, normal
@@ -85,7 +85,7 @@ class ReasoningRewriting(Rewriting):
         return "\n".join([f"Answers: {told or 'none'}.", *([super().critic(group)] if spoke else [])])
 
     def told(self, turn: Turn) -> str:
-        return _short(boxed(turn.text) or turn.text)
+        return short(boxed(turn.text) or turn.text, MAX_TOLD)
 
     async def _run(self, program: str, seed: int) -> Execution:
         result = await self.programs.run(PROOF.format(program=program, seed=seed), "", self.time_s)
@@ -97,14 +97,9 @@ class ReasoningRewriting(Rewriting):
 def _given(trajectory: Trajectory) -> str:
     """An episode's answer in a few words; of a program how its tests ended."""
     if trajectory.score is not None and trajectory.score.answer:
-        return _short(trajectory.score.answer)
+        return short(trajectory.score.answer, MAX_TOLD)
     results = trajectory.turns[-1].results if trajectory.turns else ()
-    return _short(", ".join(dict.fromkeys(results))) or "none"
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= MAX_TOLD else line[: MAX_TOLD - 1] + "…"
+    return short(", ".join(dict.fromkeys(results)), MAX_TOLD) or "none"
 
 
 def _printed(result: Execution) -> str:
