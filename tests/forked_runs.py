@@ -41,6 +41,14 @@ def members(group: int, ended: float) -> list[psutil.Process]:
     return found
 
 
+def members_after(group: int, limit_s: float = 10) -> list[psutil.Process]:
+    """Those that are left of a group whose leader has ended just now, `limit_s` later at most."""
+    ended, deadline = time.time(), time.monotonic() + limit_s
+    while (left := members(group, ended)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return left
+
+
 class ForkedRuns:
     """`run` starts an entry point as a shell would, with code executed before it."""
 
@@ -58,11 +66,7 @@ class ForkedRuns:
         job = {"argv": argv, "before": before, "out": str(out), "err": str(err)}
         print(json.dumps(job), file=self.parent.stdin, flush=True)
         process, status = json.loads(self.parent.stdout.readline())
-        ended = time.time()
-        deadline = time.monotonic() + 10
-        while (left := members(process, ended)) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert not left, "a process of its group is left"
+        assert not members_after(process), "a process of its group is left"
         return subprocess.CompletedProcess(argv, status, out.read_text(), err.read_text())
 
     def close(self) -> None:

@@ -77,6 +77,7 @@ class Session:
                 with suppress(psutil.NoSuchProcess):
                     process.kill()
             psutil.wait_procs(left, POLL_S)
+        adopt_orphans(False)
 
 
 def _ray_processes() -> set[psutil.Process]:

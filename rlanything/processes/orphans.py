@@ -33,9 +33,12 @@ def die_with_parent(number: int = signal.SIGKILL) -> None:
     prctl(_PR_SET_PDEATHSIG, number)
 
 
-def adopt_orphans() -> None:
-    """Become the parent of descendants whose own parent ends (child subreaper), so that they can be found and ended."""
-    prctl(_PR_SET_CHILD_SUBREAPER, 1)
+def adopt_orphans(adopt: bool = True) -> None:
+    """Become the parent of descendants whose own parent ends (child subreaper), so that they can be found and ended.
+
+    A process that stops to look for them passes `adopt` false: else those that end later would stay as zombies.
+    """
+    prctl(_PR_SET_CHILD_SUBREAPER, adopt)
 
 
 def end_with_multiprocessing_parent() -> None:

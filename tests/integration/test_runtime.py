@@ -78,6 +78,26 @@ def test_a_ray_of_ones_own_listens_on_the_loopback_alone_and_leaves_no_token(tmp
     assert not list(tmp_path.rglob("auth_token"))
 
 
+def test_a_session_that_has_ended_adopts_nobody():
+    """Whoever was adopted and not waited for would stay as a zombie."""
+    code = (
+        "import os, psutil, subprocess\n"
+        "from rlanything.cluster.session import Session\n"
+        "session = Session('')\n"
+        "def parent_of_an_orphan():\n"
+        "    orphan = subprocess.check_output(['sh', '-c', 'sleep 60 >/dev/null & echo $!'])\n"
+        "    process = psutil.Process(int(orphan))\n"
+        "    parent = process.ppid()\n"
+        "    process.kill()\n"
+        "    return parent == os.getpid()\n"
+        "during = parent_of_an_orphan()\n"
+        "session.close()\n"
+        "print(during, parent_of_an_orphan())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.split() == ["True", "False"]
+
+
 def test_a_job_of_other_nodes_than_the_run_would_use_is_refused(monkeypatch):
     monkeypatch.setenv(JOB_NODES, "4")
     with pytest.raises(RunError, match="experiment.num_node=1, but the job has 4 nodes"):
