@@ -16,7 +16,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import Any
@@ -27,13 +27,14 @@ from rlanything.config.schema import Config, ExperimentConfig, RolloutConfig
 from rlanything.config.sft import SftConfig
 from rlanything.conversations import encode, encode_file
 from rlanything.domains.base import Domain
-from rlanything.domains.parts import RejectedTask, StepJudging, TestJudging
+from rlanything.domains.parts import Conversation, RejectedTask, StepJudging, TestJudging
 from rlanything.domains.registry import make_domain, resolve_options
 from rlanything.engines.base import request_seed
 from rlanything.engines.chat import Chat
-from rlanything.engines.chat_model import start_chat_model
-from rlanything.errors import ConfigError
+from rlanything.engines.chat_model import ChatModel, start_chat_model
+from rlanything.errors import ConfigError, TaskError
 from rlanything.evaluation.play import evaluation_tasks, run_evaluation
+from rlanything.labelled import endless, labelled_episodes
 from rlanything.learner.deepspeed import Learner
 from rlanything.plan.models import check_role, check_tools
 from rlanything.processes.interrupts import raise_missed_interrupt
@@ -42,7 +43,7 @@ from rlanything.runs.checkpoint import writing
 from rlanything.runs.progress import Progress
 from rlanything.types import Direction, Message, Sample, Task
 
-SOURCES = ("sft.py", "conversations.py", "engines/*.py", "domains/**/*.py", "learner/*.py")
+SOURCES = ("sft.py", "labelled.py", "conversations.py", "engines/*.py", "domains/**/*.py", "learner/*.py")
 """Code that determines the result."""
 
 
@@ -53,6 +54,7 @@ def digest(config: SftConfig, domain: Domain) -> str:
     for source in [*sources, Path(inspect.getfile(type(domain)))]:  # the domain may be outside the package
         hashed.update(source.read_bytes())
     files = sorted(p for p in Path(config.model.path).glob("*") if p.is_file())
+    files += sorted(p for p in Path(config.policy.path or "no policy").glob("*") if p.is_file())
     files += [Path(config.data)] if config.data else domain.data_files(config.dataset.train_split)
     for file in [*files, *domain.data_files(config.measure_split)]:
         hashed.update(file.name.encode() + hashlib.sha256(file.read_bytes()).digest())
@@ -76,20 +78,55 @@ class WarmStart:
         chat = check_role(config.model, config.engine, learns=True)
         if config.role == "policy":
             check_tools({"policy": chat}, domain)
-        self.source = self._samples(chat)  # finds bad data before a model is loaded
         logs, name = Path(config.output).parent / "logs", f"sft_{Path(config.output).name}"
         logs.mkdir(parents=True, exist_ok=True)
+        self.held_out: Sequence[Conversation] = ()  # judgements of the policy's episodes, for the measure
+        self.source = self._samples(chat, logs / f"{name}_policy.log")  # finds bad data before a model is loaded
         self.model = start_chat_model(config.model, config.engine, config.seed, logs / f"{name}_engine.log", chat)
         training = config.training.model_copy(update={"num_update": 1, "num_epoch": 1, "kl_beta": 0.0})
         log = logs / f"{name}_learner.log"
         self.learner = Learner(config.model, training, config.max_update, 1.0, config.seed, log)
 
-    def _samples(self, chat: Chat) -> Iterator[Sample]:
+    def _samples(self, chat: Chat, policy_log: Path) -> Iterator[Sample]:
         """The samples to learn, without an end. Bad data raises at once."""
+        if self.config.data:
+            return cycle(self._of_file(chat))
+        sources: list[Iterator[Conversation]] = []
+        with suppress(TaskError) if self.config.policy.path else nullcontext():
+            source = self.domain.demonstrations(self.config.role, self.config.dataset.train_split, self.config.seed)
+            sources.append(chain([next(source)], source))
+        if self.config.policy.path:
+            sources.append(endless(self._played(chat, policy_log), self.config.seed))
+        return (encode(chat, c) for c in chain.from_iterable(zip(*sources, strict=True)))
+
+    def _played(self, chat: Chat, log: Path) -> list[list[Conversation]]:
+        """Judgements of the policy's episodes on the training split. Those of the measure's split are `held_out`."""
         config = self.config
-        if not config.data:
-            source = self.domain.demonstrations(config.role, config.dataset.train_split, config.seed)
-            return (encode(chat, c) for c in chain([next(source)], source))
+        policy_chat = check_role(config.policy, config.engine, learns=False)
+        check_tools({"policy": policy_chat}, self.domain)
+        policy = start_chat_model(config.policy, config.engine, config.seed, log, policy_chat)
+        splits = ((config.dataset.train_split, config.num_episode), (config.measure_split, config.num_measure))
+        with closing(policy.engine):
+            train, held_out = (self._labelled(policy, chat, split, num) for split, num in splits)
+        self.held_out = list(chain.from_iterable(held_out))
+        return train
+
+    def _labelled(self, policy: ChatModel, chat: Chat, split: str, num: int) -> list[list[Conversation]]:
+        """Episodes of the policy as judgements, without those that are too long for the reward model."""
+        loop, limit = loop_config(self.config), self.config.engine.max_model_len
+        episodes = asyncio.run(labelled_episodes(self.domain, policy, loop, split, num, self.progress))
+        kept = [[c for c in steps if len(encode(chat, c).ids) <= limit] for steps in episodes]
+        num_step = sum(map(len, episodes))
+        num_long = num_step - sum(map(len, kept))
+        too_long = f", {num_long:,} too long for engine.max_model_len={limit}" if num_long else ""
+        self.progress.line(
+            f"warm start {self.config.role}: a policy's {len(episodes):,} episodes of split {split} have {num_step:,} "
+            f"labelled steps{too_long}"
+        )
+        return kept
+
+    def _of_file(self, chat: Chat) -> list[Sample]:
+        config = self.config
         samples = encode_file(Path(config.data), chat)
         samples = self._short_enough(samples)
         lengths = [len(s.ids) for s in samples]
@@ -97,7 +134,7 @@ class WarmStart:
             f"warm start {config.role}: {len(samples):,} conversations of {config.data}, {sum(lengths):,} tokens, the "
             f"longest {max(lengths):,}"
         )
-        return cycle(samples)
+        return samples
 
     def _short_enough(self, samples: list[Sample]) -> list[Sample]:
         """The samples of at most `max_tokens`. Raises ConfigError if there is none."""
@@ -167,9 +204,11 @@ class WarmStart:
         raise ConfigError(f"role: found reward, but dataset.domain={self.config.dataset.domain} has no judging")
 
     async def _right_scores(self, judging: StepJudging) -> float:
-        """The share of demonstrated steps that get the demonstration's score."""
-        held_out = self.domain.demonstrations("reward", self.config.measure_split, self.config.seed + 1)
-        conversations = list(islice(held_out, self.config.num_measure * self.config.max_interaction_step))
+        """The share of steps that get their label: steps of the policy, or demonstrated ones if none plays."""
+        conversations = list(self.held_out)
+        if not conversations:
+            held_out = self.domain.demonstrations("reward", self.config.measure_split, self.config.seed + 1)
+            conversations = list(islice(held_out, self.config.num_measure * self.config.max_interaction_step))
         answers = await self._answers([c.messages[:-1] for c in conversations])
         truths = [judging.parse(c.messages[-1]["content"])[0] for c in conversations]
         return sum(judging.parse(a)[0] == t for a, t in zip(answers, truths, strict=True)) / len(truths)

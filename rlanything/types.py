@@ -221,7 +221,10 @@ class Turn(Exchange):
     invalid: bool = False
     """True if the action did nothing because it was malformed or not admissible."""
     label: int | None = None
-    """The domain's own measure of the step: +1 progress, -1 none, None unknown. Diagnostics only, never training."""
+    """The domain's own measure of the step: +1 progress, -1 none, None unknown. Diagnostics and warm starts alone read
+    it, the loop's updates never."""
+    reason: str = ""
+    """The domain's reason for the label. It is not kept in a run's files."""
     kind: str = ""
     """The action's kind, such as left_click, if the domain tells kinds apart."""
     results: tuple[str, ...] = ()

@@ -3,7 +3,8 @@
     python scripts/generate_reasoning.py --out data/generated
 
 writes train.jsonl and eval_in_distribution.jsonl (other questions), as data/README.md describes. The same seed makes
-the same problems.
+the same problems. With --chains, those of the evaluation split and of a third one, chains.jsonl, need four or five
+calls that depend on one another, and train.jsonl, for warm starts, has such problems among shorter ones.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ import json
 from collections import Counter
 from pathlib import Path
 
-from reasoning_problems.generator import generate
+from reasoning_problems.generator import FIVE, FOUR, ONE, SHARES, THREE, TWO, generate
 
 from rlanything.processes.guard import run_guarded
+
+CHAINS = {FOUR: 1.0, FIVE: 1.0}  # shares of kinds
+MIXED = {ONE: 1.0, TWO: 1.0, THREE: 0.05, FOUR: 0.02, FIVE: 0.01}
 
 
 def main() -> None:
@@ -25,11 +29,16 @@ def main() -> None:
     parser.add_argument("--train", type=int, default=6000, help="problems to train on (default 6000)")
     parser.add_argument("--eval", type=int, default=300, help="problems of the evaluation split (default 300)")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--chains", action="store_true", help="problems of four and five calls")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    held_out = generate(args.eval, args.seed + 1)
-    train = generate(args.train, args.seed, without={row["question"] for row in held_out})
-    for name, rows in (("train", train), ("eval_in_distribution", held_out)):
+    held_out = generate(args.eval, args.seed + 1, shares=CHAINS if args.chains else SHARES)
+    known = {row["question"] for row in held_out}
+    train = generate(args.train, args.seed, known, MIXED if args.chains else SHARES)
+    splits = {"train": train, "eval_in_distribution": held_out}
+    if args.chains:
+        splits["chains"] = generate(args.train, args.seed + 2, known, CHAINS)
+    for name, rows in splits.items():
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (args.out / f"{name}.jsonl").write_text(text, encoding="utf-8")
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(row["kind"] for row in rows).items()))

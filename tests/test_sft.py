@@ -1,11 +1,14 @@
 """The warm start: bad conversations are named, equal inputs are not trained again, other games are."""
 
+import asyncio
 import json
 import resource
 import shutil
 import signal
 import subprocess
 import sys
+from contextlib import closing
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -15,11 +18,14 @@ from rlanything.config.load import to_yaml
 from rlanything.config.schema import DatasetConfig, EngineConfig, LearnerConfig, ModelConfig
 from rlanything.config.sft import SftConfig
 from rlanything.conversations import encode_file
+from rlanything.domains.registry import make_domain
 from rlanything.engines.chat import Chat
+from rlanything.engines.chat_model import start_chat_model
 from rlanything.engines.template import ChatError
 from rlanything.errors import ConfigError, TaskError
+from rlanything.labelled import endless, labelled_episodes
 from rlanything.runs.progress import Progress
-from rlanything.sft import warm_start
+from rlanything.sft import loop_config, warm_start
 
 
 @pytest.fixture
@@ -113,3 +119,34 @@ def test_a_full_disk_is_one_clear_message(config, tmp_path):
     said = " ".join(result.stderr.split())
     assert result.returncode == 1 and "trained: could not be written" in said and "Traceback" not in said
     assert not list(tmp_path.glob("trained*"))
+
+
+def test_a_reward_model_learns_from_the_steps_that_a_policy_took(config, capsys):
+    config.role, config.policy = "reward", config.model
+    config.num_episode, config.max_interaction_step, config.max_response_tokens = 6, 4, 16
+    warm_start(config, Progress())
+    said = " ".join(capsys.readouterr().out.split())
+    assert "a policy's 6 episodes of split train have 24 labelled steps" in said
+    assert "a policy's 2 episodes of split eval_in_distribution have 8 labelled steps" in said
+    assert "agreement with the truth" in said
+
+
+def test_judgements_of_a_policy_s_steps_give_the_domain_s_label_and_reason(config, tmp_path):
+    loop = loop_config(config)
+    with closing(make_domain(loop)) as domain:
+        policy = start_chat_model(config.model, config.engine, 0, tmp_path / "log", Chat(config.model))
+        with closing(policy.engine):
+            episodes = asyncio.run(labelled_episodes(domain, policy, loop, "train", 50, Progress()))
+        assert len(episodes) == 72  # 24 games, three times each
+        for conversation in episodes[0]:
+            said = conversation.messages[-1]["content"]
+            assert domain.judging.parse(said)[0] in (1, -1) and not said.startswith("\\boxed"), said
+            assert conversation.trained == [False] * (len(conversation.messages) - 1) + [True]
+        steps = islice(endless(episodes, seed=0), 5 * sum(map(len, episodes)))
+        assert {id(c) for c in steps} == {id(c) for episode in episodes for c in episode}
+
+
+def test_only_a_reward_model_has_a_policy_to_judge(config):
+    config.policy = config.model
+    with pytest.raises(ConfigError, match="only a reward model"):
+        check_sft(config)

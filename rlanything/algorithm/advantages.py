@@ -176,6 +176,28 @@ def separate(groups: Sequence[Group], config: AlgorithmConfig, *, step_discount:
                 turn.advantage = float(config.outcome_weight * outcome + config.step_weight * signal)
 
 
+def process(groups: Sequence[Group], config: AlgorithmConfig, *, step_discount: float = 0.0) -> None:
+    """z-score of the episode's reward over the group, plus lambda times that of a turn's step signal among all turns of
+    the group (GRPO with process supervision, arXiv 2402.03300, section 4.1.3).
+
+    Where all episodes fail at the same step index, rules that compare turns of one index see no difference. This one
+    pushes the failing step down and those before it up, so a group without a success teaches as well.
+
+    `step_discount` (gamma, 0 to 1) adds the z-scores of later turns: sum over k >= i of gamma^(k-i) z_k; 1 is that
+    paper's choice, 0 credits each step with its own signal alone. Turns without a signal take no part.
+    """
+    _check_range("step_discount", step_discount)
+    for group in groups:
+        judged = [turn for t in group.valid for turn in t.turns if turn.reward is not None]
+        steps = standardise([turn.signal or 0.0 for turn in judged])
+        of_turn = {id(turn): float(z) for turn, z in zip(judged, steps, strict=True)}
+        for t, outcome in zip(group.valid, standardise([t.reward or 0.0 for t in group.valid]), strict=True):
+            to_go = discounted([of_turn.get(id(turn), 0.0) for turn in t.turns], step_discount)
+            for turn, signal in zip(t.turns, to_go, strict=True):
+                if turn.reward is not None:
+                    turn.advantage = float(config.outcome_weight * outcome + config.step_weight * signal)
+
+
 def trajectory(groups: Sequence[Group], config: AlgorithmConfig) -> None:
     """z-score of the episode's reward over the group, the same for all its turns (GRPO, arXiv 2402.03300)."""
     for group in groups:
@@ -235,7 +257,7 @@ def grouped_gae(groups: Sequence[Group], config: AlgorithmConfig, *, discount: f
 
 RULES: dict[str, Rule] = {
     rule.__name__: rule
-    for rule in (step_index, step_index_absorbing, separate, trajectory, leave_one_out, same_state, grouped_gae)
+    for rule in (step_index, step_index_absorbing, separate, process, trajectory, leave_one_out, same_state, grouped_gae)
 }
 
 

@@ -38,6 +38,8 @@ def _files(config: SftConfig) -> Iterator[str]:
         yield "model.path: found nothing, expected the model to start from"
     if config.dataset.accuracy:
         yield "dataset.accuracy: found a file, but a warm start does not choose its tasks; leave it empty"
+    if config.policy.path and (config.role != "reward" or config.data):
+        yield f"policy.path={config.policy.path}: only a reward model without data=FILE learns from a policy's episodes"
     if config.data and not Path(config.data).is_file():
         yield f"data={config.data}: there is no such file"
 

@@ -184,8 +184,8 @@ class AlgorithmConfig(Section):
     """The policy's algorithm: the advantage of every turn, and the tasks that train."""
 
     advantage: str = "step_index"
-    """Advantage rule: step_index (the paper's), step_index_absorbing, separate, trajectory (GRPO), or a function of
-    yours as module:function."""
+    """Advantage rule: step_index (the paper's), step_index_absorbing, separate, process, trajectory (GRPO),
+    leave_one_out, same_state, grouped_gae, or a function of yours as module:function."""
     options: dict[str, Any] = {}
     """Keyword arguments of the advantage rule."""
     reward: Literal["outcome", "score"] = "outcome"

@@ -27,6 +27,11 @@ class SftConfig(Section):
     max_tokens: NonNegativeInt = 0
     """Longest conversation of `data` that is learned [tokens]. Longer ones are left out and counted, because a cut one
     would teach to stop in the middle. 0 takes all."""
+    policy: ModelConfig = ModelConfig()
+    """Policy whose own episodes a reward model learns to judge, by the labels that the environment gives their steps,
+    along with the domain's demonstrations if it has any. Empty if it learns from demonstrations alone."""
+    num_episode: PositiveInt = 2000
+    """Episodes that the policy plays to be learned from."""
     dataset: DatasetConfig = DatasetConfig()
     measure_split: str = "eval_in_distribution"
     """Split that the measure is taken on."""

@@ -71,6 +71,8 @@ class Observation:
     """The last action did nothing, because it was malformed or not admissible."""
     label: int | None = None
     """+1 if the last action was progress by the domain's own measure, -1 if not, None if the domain cannot tell."""
+    reason: str = ""
+    """Why the label is so: what a judge should think of. Warm starts of the reward model teach it."""
     results: tuple[str, ...] = ()
     """Verdicts of checks of the last action; "ok" if it passed."""
     state: str = ""

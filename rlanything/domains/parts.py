@@ -74,6 +74,10 @@ class StepJudging:
         """(+1 or -1, "") or (None, why there is no score)."""
         return parse_score(text)
 
+    def answer(self, score: int, reason: str = "") -> str:
+        """A judgement with this score, in the form that `parse` reads: what a warm start teaches."""
+        return f"{reason} \\boxed{{{score}}}".strip()
+
 
 class TestJudging(ABC):
     """The reward model writes unit tests for a task, and each is tried on the actions of every episode."""

@@ -135,6 +135,7 @@ class Player:
                 kind=parsed.kind,
                 invalid=observation.invalid,
                 label=observation.label,
+                reason=observation.reason,
                 results=observation.results,
                 images=observation.images,
                 point=parsed.point,

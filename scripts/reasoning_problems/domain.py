@@ -12,26 +12,41 @@ import re
 from collections.abc import Iterator
 
 from rlanything.config.schema import Config
-from rlanything.domains.parts import Conversation, Demonstrating
+from rlanything.config.section import Share
+from rlanything.domains.parts import Conversation, Demonstrating, StepJudging
 from rlanything.domains.reasoning.calls import call_text
 from rlanything.domains.reasoning.demonstrations import ReasoningDemonstrating, answer_text
-from rlanything.domains.reasoning.domain import ReasoningDomain
+from rlanything.domains.reasoning.domain import ReasoningDomain, ReasoningOptions
 from rlanything.errors import TaskError
 from rlanything.types import Direction, Group, Prompt, Score, Task, Trajectory, Turn, assistant
 
-from .generator import EASY, ONE, TWO, draw, shown
+from .generator import EASY, FAMILIES, FIVE, FOUR, ONE, THREE, TWO, draw, shown
 
-CALLS = {EASY: 0.15, ONE: 0.6, TWO: 0.6}  # shares of demonstrations that call the tool
-KINDS = list(CALLS)  # from easy to hard
+KINDS = (EASY, ONE, TWO, THREE, FOUR, FIVE)  # from easy to hard
+BRANCHES = {family.cells[1]: family.otherwise for family in FAMILIES if family.otherwise}
+OTHER_BRANCH = BRANCHES | {odd: even for even, odd in BRANCHES.items()}
+EASY_CALLS = 0.15  # share of demonstrations of easy problems that call the tool
 NUM_EPISODE = 8  # of a task that is to be rewritten
 CRITIC = 0.8  # chance that the rewriter is told how episodes went
 WRONG = 0.4  # chance that a step to be judged is wrong
-_OWN = re.compile(r"(?:n=\d+[*+]\d+\n)?print\([0-9n+*/%-]+\)")  # what may be executed here, outside of the sandbox
+WRONG_BRANCH = 0.5  # chance that it then takes the wrong branch, if there are two
+_OWN = re.compile(r"(?:n=[0-9n*+/]+\n)?print\([0-9n+*/%-]+\)")  # what may be executed here, outside of the sandbox
 _NUMBER = re.compile(r"\d+")
+
+
+class GeneratedOptions(ReasoningOptions):
+    """Keys of the demonstrations."""
+
+    call_share: Share = 0.6
+    """Share of the policy's demonstrations that call the tool, of problems that are not easy. The others give the bare
+    answer."""
 
 
 class GeneratedReasoning(ReasoningDomain):
     """Reasoning on problems of scripts/generate_reasoning.py."""
+
+    Options = GeneratedOptions
+    options: GeneratedOptions
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
@@ -41,21 +56,26 @@ class GeneratedReasoning(ReasoningDomain):
 class GeneratedDemonstrating(Demonstrating):
     """Demonstrations that are made of the rows' cells."""
 
-    def __init__(self, domain: ReasoningDomain) -> None:
+    def __init__(self, domain: GeneratedReasoning) -> None:
         self.domain, self.shown = domain, ReasoningDemonstrating(domain)
 
     def conversations(self, role: str, split: str, seed: int) -> Iterator[Conversation]:
         return self._endless(role, self.domain.tasks(split), random.Random(f"{role}/{seed}"))
 
     def _endless(self, role: str, tasks: list[Task], rng: random.Random) -> Iterator[Conversation]:
+        found = {task.payload["kind"] for task in tasks}
+        kinds = [kind for kind in KINDS if kind in found]
         while True:
             task = rng.choice(tasks)
             if role == "reward":
                 yield from self._judged(task, rng)
             elif role == "rewriter":
-                yield self._rewritten(task, rng)
+                yield self._rewritten(task, kinds, rng)
             else:
-                yield self.shown.solution(task, with_calls=rng.random() < CALLS[task.payload["kind"]])
+                yield self.shown.solution(task, with_calls=self._calls(task, rng))
+
+    def _calls(self, task: Task, rng: random.Random) -> bool:
+        return rng.random() < (EASY_CALLS if task.payload["kind"] == EASY else self.domain.options.call_share)
 
     def _judged(self, task: Task, rng: random.Random) -> Iterator[Conversation]:
         """Yield judgements of the steps of an episode, of which some are wrong."""
@@ -63,39 +83,39 @@ class GeneratedDemonstrating(Demonstrating):
         known, cells = task.payload["outputs"], list[str]()
         if bad := [cell for cell in task.payload["cells"] if not _OWN.fullmatch(cell)]:
             raise TaskError(f"problem {task.id}: {bad[0]!r:.80} is no cell of scripts/generate_reasoning.py")
-        called = rng.random() < CALLS[task.payload["kind"]]
-        for cell, output in zip(task.payload["cells"], known, strict=True) if called else ():
+        for cell, output in zip(task.payload["cells"], known, strict=True) if self._calls(task, rng) else ():
             while rng.random() < WRONG:
                 wrong = _mistaken(cell, rng)
                 heard = shown([*cells, wrong])[-1]
                 if heard != output:
-                    yield self._step(task, trajectory, call_text(wrong), heard, good=False)
+                    yield self._step(task, trajectory, call_text(wrong), heard, -1, cell)
             cells.append(cell)
-            yield self._step(task, trajectory, call_text(cell), output, good=True)
+            yield self._step(task, trajectory, call_text(cell), output, 1, cell)
         answer = task.payload["answer"]
         good = rng.random() >= WRONG
-        yield self._step(task, trajectory, answer_text(answer if good else _mistaken(answer, rng)), "", good)
+        given = answer_text(answer if good else _mistaken(answer, rng))
+        yield self._step(task, trajectory, given, "", 1 if good else -1, answer)
 
-    def _step(self, task: Task, trajectory: Trajectory, text: str, heard: str, good: bool) -> Conversation:
+    def _step(self, task: Task, trajectory: Trajectory, text: str, heard: str, score: int, reason: str) -> Conversation:
         nothing = Prompt(ids=[])
         trajectory.turns.append(
             Turn(prompt=nothing, response_ids=[], logprobs=[], text=text, action=None, observation=heard)
         )
-        assert self.domain.judging is not None
-        asked = self.domain.judging.messages(task, trajectory, len(trajectory.turns) - 1)
-        said = f"\\boxed{{{1 if good else -1}}}"
+        judging = self.domain.judging
+        assert isinstance(judging, StepJudging)
+        asked, said = judging.messages(task, trajectory, len(trajectory.turns) - 1), judging.answer(score, reason)
         return Conversation(
             messages=[*asked, assistant(said)], trained=[False] * len(asked) + [True], key=f"{task.id}/{id(trajectory)}"
         )
 
-    def _rewritten(self, task: Task, rng: random.Random) -> Conversation:
-        """A problem with a call more or less, or of the same kind if there is none such."""
+    def _rewritten(self, task: Task, kinds: list[str], rng: random.Random) -> Conversation:
+        """A problem with a call more or less, or of the same kind if the split has none such."""
         assert self.domain.rewriting is not None
         direction = rng.choice((Direction.HARDER, Direction.EASIER))
-        place = KINDS.index(task.payload["kind"]) + (1 if direction is Direction.HARDER else -1)
+        place = kinds.index(task.payload["kind"]) + (1 if direction is Direction.HARDER else -1)
         question = task.payload["question"]
         while question == task.payload["question"]:
-            family, numbers = draw(rng, KINDS[min(max(place, 0), len(KINDS) - 1)])
+            family, numbers = draw(rng, kinds[min(max(place, 0), len(kinds) - 1)])
             question = rng.choice(family.wordings).format(**numbers)
         num_right = rng.randint(NUM_EPISODE - 1, NUM_EPISODE) if direction is Direction.HARDER else rng.randint(0, 1)
         group = self._played(task, num_right, rng)
@@ -117,7 +137,9 @@ class GeneratedDemonstrating(Demonstrating):
 
 
 def _mistaken(text: str, rng: random.Random) -> str:
-    """A cell or an answer with another number in it, or a cell without numbers with one more."""
+    """A cell or an answer with another number in it, or the other branch, or a cell without numbers with one more."""
+    if text in OTHER_BRANCH and rng.random() < WRONG_BRANCH:
+        return OTHER_BRANCH[text]
     places = list(_NUMBER.finditer(text))
     if not places:
         return text.removesuffix(")") + f"+{rng.randint(1, 9)})"

@@ -121,6 +121,29 @@ def test_step_discount_credits_a_step_with_what_came_after_it():
     ]
 
 
+def test_process_teaches_where_all_fail_at_the_same_step():
+    # Outcomes alike. Signals 1, -1, 1, -1: mean 0, std 1. `separate` sees no difference at either index.
+    g = group(trajectory(-1, [(1,), (-1,)]), trajectory(-1, [(1,), (-1,)]))
+    assign_advantages([g], AlgorithmConfig(advantage="process", step_weight=0.5))
+    assert advantages(g) == [[pytest.approx(0.5), pytest.approx(-0.5)]] * 2
+    assign_advantages([g], AlgorithmConfig(advantage="separate", step_weight=0.5))
+    assert advantages(g) == [[0.0, 0.0]] * 2
+
+
+def test_process_adds_the_outcome_and_with_a_discount_what_came_after():
+    # Outcomes 1, -1 -> z 1, -1. Signals 1, 1, -1 have mean 1/3, std sqrt(8/9): z 1/sqrt(2) twice, -sqrt(2).
+    g = group(trajectory(1, [(1,), (1,)]), trajectory(-1, [(-1,)]))
+    assign_advantages([g], AlgorithmConfig(advantage="process", options={"step_discount": 0.5}))
+    good, bad = 1 / math.sqrt(2), -math.sqrt(2)
+    assert advantages(g) == [[pytest.approx(1 + 1.5 * good), pytest.approx(1 + good)], [pytest.approx(-1 + bad)]]
+
+
+def test_process_leaves_out_turns_that_nobody_judged():
+    g = group(trajectory(1, [(1,), (None,)]), trajectory(-1, [(-1,)]))
+    assign_advantages([g], AlgorithmConfig(advantage="process"))
+    assert advantages(g) == [[pytest.approx(2), None], [pytest.approx(-2)]]
+
+
 def test_discounted_sums_weigh_what_comes_later():
     assert discounted([1.0, 0.0, -1.0], 0.5) == [0.75, -0.5, -1.0]
 

@@ -23,11 +23,13 @@ class SimulatorEnv(Env):
 
     async def step(self, action: str | None) -> Observation:
         feedback, won = self.episode.step(action or "")
-        label, _ = self.progress.step(action or "", feedback)
-        return observe(feedback, self.episode.admissible, won, label)
+        label, reason = self.progress.step(action or "", feedback)
+        return observe(feedback, self.episode.admissible, won, label, reason)
 
 
-def observe(text: str, admissible: Sequence[str], won: bool = False, label: int | None = None) -> Observation:
+def observe(
+    text: str, admissible: Sequence[str], won: bool = False, label: int | None = None, reason: str = ""
+) -> Observation:
     """The loop's view of an answer.
 
     The admissible commands name the state: they show the agent's place and hand, and what is open and in reach.
@@ -39,5 +41,6 @@ def observe(text: str, admissible: Sequence[str], won: bool = False, label: int 
         success=won,
         invalid=text == NOTHING_HAPPENS,
         label=label,
+        reason=reason,
         state="\n".join(admissible),
     )

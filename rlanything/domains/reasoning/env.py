@@ -50,6 +50,7 @@ class ReasoningEnv(Env):
         self.problem, self.interpreter, self.verdicts, self.max_calls = problem, interpreter, verdicts, max_calls
         self.num_calls = 0
         self.unknown: list[str] | None = list(problem["outputs"]) if "outputs" in problem else None
+        self.cells = dict(zip(problem.get("outputs", ()), problem.get("cells", ()), strict=True))
         self.answer: str | None = None
 
     async def reset(self) -> Observation:
@@ -57,14 +58,16 @@ class ReasoningEnv(Env):
 
     async def step(self, action: str | None) -> Observation:
         """Execute calls, or grade an answer. Raises SandboxFailure."""
+        due = self._due()
         if action is None:
-            return Observation("", done=True, invalid=True, results=("void",), label=self._label(False))
+            return Observation("", done=True, invalid=True, results=("void",), label=self._label(False), reason=due)
         given = json.loads(action)
         if CALLS not in given:
             self.answer = given.get(ANSWER)
             results = await self.verdicts.of(self.problem, given)
             right = all(result == "ok" for result in results)
-            return Observation("", done=True, success=right, results=results, label=self._label(right))
+            label, reason = self._label(right), str(self.problem.get("answer", ""))
+            return Observation("", done=True, success=right, results=results, label=label, reason=reason)
         answered = [await self._answer(call) for call in given[CALLS]]
         outputs = tuple(output for output, _ in answered)
         found = [output for output in outputs if self.unknown and output in self.unknown]
@@ -76,6 +79,7 @@ class ReasoningEnv(Env):
             results=tuple(result for _, result in answered),
             invalid=all("error" in call for call in given[CALLS]),
             label=self._label(bool(found)),
+            reason=due,
             program=is_program(self.problem),
         )
 
@@ -84,6 +88,10 @@ class ReasoningEnv(Env):
 
     def _label(self, progress: bool) -> int | None:
         return None if self.unknown is None else 1 if progress else -1
+
+    def _due(self) -> str:
+        """What the solution does now: the first cell whose output is not known, or the answer."""
+        return self.cells[self.unknown[0]] if self.unknown else str(self.problem.get("answer", ""))
 
     async def _answer(self, call: Mapping[str, str]) -> tuple[str, str]:
         """The tool's answer to one call, and how it ended."""
