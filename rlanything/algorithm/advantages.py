@@ -257,7 +257,16 @@ def grouped_gae(groups: Sequence[Group], config: AlgorithmConfig, *, discount: f
 
 RULES: dict[str, Rule] = {
     rule.__name__: rule
-    for rule in (step_index, step_index_absorbing, separate, process, trajectory, leave_one_out, same_state, grouped_gae)
+    for rule in (
+        step_index,
+        step_index_absorbing,
+        separate,
+        process,
+        trajectory,
+        leave_one_out,
+        same_state,
+        grouped_gae,
+    )
 }
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pyarrow as pa
-
 from rlanything.errors import RunError
 from rlanything.evaluation.figures import paired_interval
 from rlanything.runs.progress import Progress
@@ -23,7 +21,7 @@ def compare(first: Path, second: Path, progress: Progress) -> None:
     ours, theirs = evaluations(first), evaluations(second)
     rows = []
     for split in sorted(ours.keys() & theirs.keys()):
-        a, b = _rates(ours[split][1]), _rates(theirs[split][1])
+        a, b = success_rates(ours[split][1]), success_rates(theirs[split][1])
         both = sorted(a.keys() & b.keys())
         if not both:
             progress.line(f"{split}: the runs have no task in common")
@@ -50,10 +48,3 @@ def evaluations(run: Path) -> dict[str, tuple[int, Path]]:
         if match := _FILE.fullmatch(path.name):
             found[match[2]] = max(found.get(match[2], (-1, path)), (int(match[1]), path))
     return found
-
-
-def _rates(path: Path) -> dict[str, float]:
-    try:
-        return success_rates(path)
-    except (OSError, pa.ArrowException) as error:
-        raise RunError(f"{path}: cannot be read ({error}); evaluate that run again") from error

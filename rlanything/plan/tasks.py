@@ -5,11 +5,9 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-import pyarrow as pa
-
 from rlanything.config.schema import Config
 from rlanything.domains.base import Domain
-from rlanything.errors import TaskError
+from rlanything.errors import RunError, TaskError
 from rlanything.runs.store import success_rates
 from rlanything.types import Task
 
@@ -23,8 +21,8 @@ def training_tasks(config: Config, domain: Domain) -> list[Task]:
         low, high = dataset.accuracy_band
         try:
             rates = success_rates(Path(dataset.accuracy))
-        except (OSError, pa.ArrowException) as error:
-            raise TaskError(f"dataset.accuracy={dataset.accuracy}: no file of an evaluation ({error})") from error
+        except RunError as error:
+            raise TaskError(f"dataset.accuracy={error}") from error
         known = [task for task in tasks if task.id in rates]
         tasks = [task for task in known if low <= rates[task.id] <= high]
         if not tasks:

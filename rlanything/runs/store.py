@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rlanything.errors import RunError
 from rlanything.runs.folder import write_atomic
 from rlanything.types import Direction, Ending, Group, Image, Judgement, Prompt, Score, Status, Task, Trajectory, Turn
 
@@ -108,9 +109,16 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def success_rates(path: Path) -> dict[str, float]:
-    """The success rate of each task, by its id, over the episodes that the infrastructure did not break."""
+    """The success rate of each task, by its id, over the episodes that the infrastructure did not break.
+
+    Raises RunError if the file is none of an evaluation, or damaged.
+    """
+    try:
+        rows = pq.read_table(path, columns=["task_id", "outcome", "status"]).to_pylist()
+    except (OSError, pa.ArrowException) as error:
+        raise RunError(f"{path}: no file of an evaluation, or damaged ({error}); evaluate again") from error
     outcomes: dict[str, list[bool]] = {}
-    for row in pq.read_table(path, columns=["task_id", "outcome", "status"]).to_pylist():
+    for row in rows:
         if not Status(row["status"]).is_failure:
             outcomes.setdefault(row["task_id"], []).append(row["outcome"] > 0)
     return {task: sum(won) / len(won) for task, won in outcomes.items()}

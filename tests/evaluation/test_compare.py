@@ -57,7 +57,7 @@ def test_runs_without_a_common_task_and_words_that_are_no_runs_are_refused(tmp_p
     with pytest.raises(RunError, match="holds no evaluations"):
         compare(tmp_path / "a", tmp_path / "c", Progress())
     (tmp_path / "a/evaluations/step_000009_seen.parquet").write_bytes(b"PAR1 cut")
-    with pytest.raises(RunError, match="step_000009_seen.parquet: cannot be read"):
+    with pytest.raises(RunError, match="step_000009_seen.parquet: no file of an evaluation, or damaged"):
         compare(tmp_path / "a", tmp_path / "b", Progress())
     with pytest.raises(SystemExit):
         main(["eval", "--compare", str(tmp_path)])
