@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar, get_origin, get_type_hints
 
 from pydantic import ValidationError, create_model
@@ -33,21 +34,26 @@ def load_object(key: str, name: str, shipped: Iterable[str]) -> Any:
     if not (colon and module_name and attribute):
         known = ", ".join(shipped)
         raise ConfigError(f"{key}: found {name!r}, expected one of {known}, or module:name{_hint(name, shipped)}")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        module = import_module(module_name)
-    except Exception as error:  # whatever the user's module raises on import
-        raise ConfigError(
-            f"{key}: found {name!r}, but importing {module_name} fails ({type(error).__name__}: {error}); expected a "
-            f"module that Python can import from {here} or PYTHONPATH"
-        ) from error
+    module = load_module(key, name, module_name)
     try:
         return getattr(module, attribute)
     except AttributeError as error:
         hint = _hint(attribute, (n for n in vars(module) if not n.startswith("_")), f"{module_name}:")
         raise ConfigError(f"{key}: found {name!r}, but {module.__file__} defines no {attribute}{hint}") from error
+
+
+def load_module(key: str, name: str, module_name: str) -> ModuleType:
+    """Import a module that is part of a `name`; see `load_object`. Raises ConfigError naming `key`."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return import_module(module_name)
+    except Exception as error:  # whatever the user's module raises on import
+        raise ConfigError(
+            f"{key}: found {name!r}, but importing {module_name} fails ({type(error).__name__}: {error}); expected a "
+            f"module that Python can import from {here} or PYTHONPATH"
+        ) from error
 
 
 def bind_options(key: str, function: Callable[..., Any], values: Mapping[str, Any]) -> Callable[..., Any]:

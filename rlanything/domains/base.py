@@ -139,7 +139,7 @@ class Domain(ABC):
 
     Options: ClassVar[type] = NoOptions
     """A dataclass or pydantic model that `dataset.options` is checked against."""
-    system: ClassVar[str] = ""
+    system: str = ""
     """The text that opens every conversation with the policy."""
 
     judging: StepJudging | TestJudging | None

@@ -12,6 +12,10 @@ from rlanything.domains.alfworld.domain import AlfworldDomain
 from rlanything.domains.alfworld.options import AlfworldOptions
 from rlanything.domains.base import Domain
 from rlanything.domains.coding.domain import CodingDomain, CodingOptions
+from rlanything.domains.gymnasium.domain import GymnasiumDomain
+from rlanything.domains.gymnasium.options import GymnasiumOptions
+from rlanything.domains.openenv.domain import OpenenvDomain
+from rlanything.domains.openenv.options import OpenenvOptions
 from rlanything.domains.osworld.domain import OsworldDomain
 from rlanything.domains.osworld.options import OsworldOptions
 from rlanything.domains.reasoning.domain import ReasoningDomain, ReasoningOptions
@@ -20,12 +24,16 @@ from rlanything.errors import ConfigError
 SHIPPED: dict[str, type[Domain]] = {
     "alfworld": AlfworldDomain,
     "coding": CodingDomain,
+    "gymnasium": GymnasiumDomain,
+    "openenv": OpenenvDomain,
     "osworld": OsworldDomain,
     "reasoning": ReasoningDomain,
 }
 OPTIONS: dict[str, type[Section]] = {
     "alfworld": AlfworldOptions,
     "coding": CodingOptions,
+    "gymnasium": GymnasiumOptions,
+    "openenv": OpenenvOptions,
     "osworld": OsworldOptions,
     "reasoning": ReasoningOptions,
 }

@@ -1,0 +1,78 @@
+"""What domains of other projects' environments share: tasks are seeds, and rewards say whether one is solved."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import PositiveInt
+
+from rlanything.config.section import Section
+from rlanything.domains.answers import boxed, without_thoughts
+from rlanything.domains.base import ParsedAction
+
+
+class ForeignOptions(Section):
+    """Keys of every such domain."""
+
+    num_task: PositiveInt = 512
+    """Tasks of each split. They differ in the seed of the reset."""
+    observation: str = ""
+    """Format string of an observation, with the observation's own keys, and `observation` for all of it as JSON. Empty
+    shows an observation that is a text or holds one alone, else JSON."""
+    success: str = "reward"
+    """What solves a task: `reward`, that the episode ends with a last reward above 0; `return`, that the sum of rewards
+    reaches `success_from`; `done`, that it ends before any limit; or a key of what the environment tells that is true
+    at the end."""
+    success_from: float = 1.0
+    """Sum of rewards from which on a task is solved, for `success: return`."""
+    instructions: str = ""
+    """What the policy is told about the environment, with the prompt style `full`."""
+
+
+def shown(template: str, observation: Any, **more: str) -> str:
+    """The text of an observation, a value as JSON has it, by the template.
+
+    Without a template it is the text itself, or the only text of an object, else JSON. Raises KeyError, IndexError or
+    ValueError for a template that does not fit.
+    """
+    whole = json.dumps(observation, ensure_ascii=False)
+    fields = observation if isinstance(observation, Mapping) else {}
+    if template:
+        return template.format(**{"observation": whole} | more | {str(key): value for key, value in fields.items()})
+    texts = [value for value in fields.values() if isinstance(value, str) and value]
+    return observation if isinstance(observation, str) else texts[0] if len(texts) == 1 else whole
+
+
+def seeds(split: str, num: int) -> range:
+    """`num` seeds for a split. Those of other splits are others, and all fit 32 bits."""
+    first = zlib.crc32(split.encode()) % 2000 * 1_000_000
+    return range(first, first + num)
+
+
+def is_solved(options: ForeignOptions, done: bool, reward: float, total: float, told: Mapping[str, Any]) -> bool:
+    """True if the episode, which is over, has solved its task. `done` is False if a limit ended it."""
+    match options.success:
+        case "reward":
+            return done and reward > 0
+        case "return":
+            return total >= options.success_from
+        case "done":
+            return done
+    return bool(told.get(options.success))
+
+
+def boxed_action(text: str) -> ParsedAction:
+    """The last boxed text of a response, or all of it, without its thoughts."""
+    said = without_thoughts(text)
+    found = boxed(said)
+    action = (found[-1] if found else said).strip()
+    return ParsedAction(action) if action else ParsedAction(None, "an empty response")
+
+
+def told_form(options: ForeignOptions, name: str, form: str) -> str:
+    """The policy's system prompt: the instructions, and the form of an action."""
+    about = options.instructions or f"You act in the environment {name}."
+    return f"{about} In each turn think briefly, then give exactly one action, {form}."

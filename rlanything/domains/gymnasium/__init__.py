@@ -1,0 +1,1 @@
+"""Any Gymnasium environment whose observations and actions can be written as text."""

@@ -1,0 +1,99 @@
+"""Any environment of Gymnasium as a domain: a task is a seed, an action is the name or the JSON in a response.
+
+Source: gymnasium.farama.org, "Basic Usage" and the API of Env and spaces.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlanything.config.plugins import load_module
+from rlanything.config.schema import Config
+from rlanything.domains.base import Domain, Env, Observation, ParsedAction
+from rlanything.domains.foreign import boxed_action, seeds, told_form
+from rlanything.domains.gymnasium.env import GymnasiumEnv
+from rlanything.domains.gymnasium.options import GymnasiumOptions
+from rlanything.domains.gymnasium.texts import action_names, observed
+from rlanything.domains.parts import RejectedTask
+from rlanything.errors import TaskError
+from rlanything.types import Task
+
+INSTALL = 'dataset.domain=gymnasium needs the package gymnasium: pip install -e ".[gymnasium]"'
+UNWRITABLE = (TypeError, KeyError, ValueError, IndexError)  # what `observed` raises
+
+
+class GymnasiumDomain(Domain):
+    """A task's payload is the seed, and the arguments that the rewriter may change."""
+
+    Options = GymnasiumOptions
+    options: GymnasiumOptions
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        env = self._make({})  # finds a wrong id before models are loaded
+        try:
+            shown, _ = env.reset(seed=0)
+            observed(env, shown, self.options.observation)
+        except UNWRITABLE as error:
+            raise TaskError(
+                f"dataset.options.observation: an observation of {self.options.id} ({env.observation_space}) cannot be "
+                f"written as text so: {error!r}; give a template of its keys"
+            ) from error
+        names = action_names(env, self.options.actions)
+        if (num := len(self.options.actions)) and num != getattr(env.action_space, "n", 0):
+            raise TaskError(
+                f"dataset.options.actions: found {num} names, but the actions of {self.options.id} are "
+                f"{env.action_space}"
+            )
+        env.close()
+        if config.dataset.prompt == "full":
+            form = f"one of: {', '.join(names)}" if names else f"JSON, an element of {env.action_space}"
+            self.system = told_form(self.options, self.options.id, f"in \\boxed{{}}, {form}")
+
+    def tasks(self, split: str) -> list[Task]:
+        known = {k: v for k, v in self.options.arguments.items() if isinstance(v, (str, int, float))}
+        return [
+            Task(id=f"{split}/{i:06d}", payload={**known, "seed": seed})
+            for i, seed in enumerate(seeds(split, self.options.num_task))
+        ]
+
+    def make_env(self, task: Task) -> Env:
+        return GymnasiumEnv(self._make(_arguments(task)), int(task.payload["seed"]), self.options)
+
+    def describe(self, task: Task) -> str:
+        return ", ".join([self.options.id, *(f"{key}={value}" for key, value in task.payload.items())])
+
+    def parse_action(self, text: str, observation: Observation) -> ParsedAction:
+        return boxed_action(text)
+
+    def check(self, task: Task) -> None:
+        """Make the environment with the new arguments, and reset it. Raises RejectedTask."""
+        try:
+            env = self._make(_arguments(task))
+            env.reset(seed=int(task.payload["seed"]))
+            env.close()
+        except Exception as error:  # an environment may raise anything for arguments that it does not take
+            raise RejectedTask("environment", f"{error!r}") from error
+
+    def _make(self, changed: dict[str, Any]) -> Any:
+        """The environment, with its picture of characters if it has one. Raises TaskError."""
+        try:
+            import gymnasium
+        except ImportError as error:
+            raise TaskError(INSTALL) from error
+        module, _, name = self.options.id.rpartition(":")
+        if module:
+            load_module("dataset.options.id", self.options.id, module)
+        try:
+            entry = gymnasium.spec(name).entry_point
+            kind = gymnasium.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
+            arguments = self.options.arguments | changed
+            if "ansi" in getattr(kind, "metadata", {}).get("render_modes", ()):
+                arguments = {"render_mode": "ansi"} | arguments
+            return gymnasium.make(name, disable_env_checker=True, **arguments)  # it warns of details at every episode
+        except (gymnasium.error.Error, ImportError, TypeError, ValueError) as error:
+            raise TaskError(f"dataset.options.id={self.options.id}: {error}") from error
+
+
+def _arguments(task: Task) -> dict[str, Any]:
+    return {key: value for key, value in task.payload.items() if key != "seed"}

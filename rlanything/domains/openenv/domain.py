@@ -1,0 +1,63 @@
+"""Any environment that an OpenEnv server plays, as a domain: a task is a seed, an action is a JSON object."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from rlanything.config.schema import Config
+from rlanything.domains.answers import last_object, without_thoughts
+from rlanything.domains.base import Domain, Env, Observation, ParsedAction
+from rlanything.domains.foreign import boxed_action, seeds, told_form
+from rlanything.domains.openenv.client import schemas
+from rlanything.domains.openenv.env import OpenenvEnv
+from rlanything.domains.openenv.options import OpenenvOptions
+from rlanything.types import Task
+
+OF_EVERY_ACTION = "metadata"  # a field of the base class, which no environment reads
+
+
+class OpenenvDomain(Domain):
+    """A task's payload is what the reset is given: the seed, and the arguments."""
+
+    Options = OpenenvOptions
+    options: OpenenvOptions
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.action = schemas(self.options.url)["action"]  # finds a wrong address before models are loaded
+        self.fields: dict[str, Any] = {k: v for k, v in self.action["properties"].items() if k != OF_EVERY_ACTION}
+        self.required: list[str] = [name for name in self.action.get("required", ()) if name in self.fields]
+        if config.dataset.prompt == "full":
+            form = f"a JSON object of this schema: {json.dumps(self.fields, ensure_ascii=False)}"
+            if (only := self._only_text()) is not None:
+                form = f"in \\boxed{{}}: the text of {only}"
+            self.system = told_form(self.options, str(self.action.get("title", "")).removesuffix("Action"), form)
+
+    @property
+    def capacity(self) -> int | None:
+        return self.options.max_sessions
+
+    def tasks(self, split: str) -> list[Task]:
+        return [
+            Task(id=f"{split}/{i:06d}", payload={**self.options.arguments, "seed": seed})
+            for i, seed in enumerate(seeds(split, self.options.num_task))
+        ]
+
+    def make_env(self, task: Task) -> Env:
+        return OpenenvEnv(self.options, task.payload)
+
+    def parse_action(self, text: str, observation: Observation) -> ParsedAction:
+        """The last JSON object with all fields that an action needs. If it needs one text, the response may be that."""
+        found = last_object(without_thoughts(text), self.required)
+        if found is not None:
+            return ParsedAction(json.dumps(found, ensure_ascii=False))
+        only, said = self._only_text(), boxed_action(text)
+        if only is None or said.action is None:
+            return ParsedAction(None, f"no JSON object with the keys {', '.join(self.required) or 'of an action'}")
+        return ParsedAction(json.dumps({only: said.action}, ensure_ascii=False))
+
+    def _only_text(self) -> str | None:
+        """The only field that an action must have, if it is a text."""
+        one = self.required[0] if len(self.required) == 1 else None
+        return one if one and self.fields[one].get("type") == "string" else None

@@ -1,0 +1,20 @@
+"""The options of an OpenEnv server (`dataset.options`)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field, PositiveInt
+
+from rlanything.domains.foreign import ForeignOptions
+
+
+class OpenenvOptions(ForeignOptions):
+    """Keys of the domain."""
+
+    url: Annotated[str, Field(pattern="^https?://")]
+    """Address of the server, such as http://127.0.0.1:8000."""
+    arguments: dict[str, Any] = {}
+    """What each reset is given besides the seed. The rewriter changes those that are texts or numbers."""
+    max_sessions: PositiveInt = 1
+    """Episodes that the server plays at once (its `max_concurrent_envs`), of each process that plays episodes."""
