@@ -40,7 +40,7 @@ async def labelled_episodes(
     def judgements(task: Task, t: Trajectory) -> Iterator[Conversation]:
         for i, turn in enumerate(t.turns):
             if turn.label is not None:
-                asked, said = judging.messages(task, t, i), assistant(judging.answer(turn.label, turn.reason))
+                asked, said = judging.asked(task, t, i), assistant(judging.answer(turn.label, turn.reason))
                 trained = [False] * len(asked) + [True]
                 yield Conversation(messages=[*asked, said], trained=trained, key=f"{task.id}/{t.index}")
 

@@ -11,7 +11,7 @@ from typing import Any
 from rlanything.algorithm.advantages import assign_advantages, within
 from rlanything.algorithm.consistency import assign_consistency
 from rlanything.algorithm.diagnostics import diagnostics
-from rlanything.algorithm.samples import policy_samples, reward_samples
+from rlanything.algorithm.samples import num_level, policy_samples, reward_samples
 from rlanything.algorithm.tasks import TaskPool
 from rlanything.evaluation.figures import summarise
 from rlanything.evaluation.play import check_failures, evaluation_tasks, run_evaluation
@@ -144,6 +144,8 @@ class Loop:
             if self.config.rollout.max_staleness:  # older weights sampled: these would measure the update too
                 figures = {k: v for k, v in figures.items() if k not in MISMATCH}
             figures |= {"samples": len(samples), "groups_dropped": sum(not within(g.accuracy, band) for g in groups)}
+            if role == "policy":
+                figures["turns_at_baseline"] = num_level(groups, band)
             metrics |= {f"{role}/{k}": float(v) for k, v in figures.items()}
         return metrics
 

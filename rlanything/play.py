@@ -51,7 +51,7 @@ async def _play(domain: Domain, task: Task, max_turns: int, ask: Ask, say: Say) 
     env = domain.make_env(task)
     try:
         observation = await env.reset()
-        _show(domain.opening(task, observation), say)
+        _show(domain.asked(task, observation, ()), say)
         turn = 0
         while turn < max_turns and not observation.done:
             action = _next_action(domain, observation, f"[{turn + 1}/{max_turns}] > ", ask, say)

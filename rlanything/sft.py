@@ -216,7 +216,7 @@ class WarmStart:
     async def _right_tests(self, judging: TestJudging) -> float:
         """The share of unit tests that the tasks' reference programs pass."""
         tasks = self._tasks()
-        answers = await self._answers([judging.messages(t) for t in tasks])
+        answers = await self._answers([judging.asked(t) for t in tasks])
 
         async def right(task: Task, answer: str) -> bool:
             test, program = judging.parse(answer, task)[0], judging.reference(task)
@@ -231,7 +231,7 @@ class WarmStart:
             raise ConfigError(f"role: found rewriter, but dataset.domain={self.config.dataset.domain} has no rewriting")
         directions = [(Direction.HARDER, 1.0), (Direction.EASIER, 0.0)]
         asked = [(t, *directions[i % 2]) for i, t in enumerate(self._tasks())]
-        answers = await self._answers([rewriting.messages(t, d, a, "") for t, d, a in asked])
+        answers = await self._answers([rewriting.asked(t, d, a, "") for t, d, a in asked])
 
         async def valid(task: Task, direction: Direction, answer: str) -> bool:
             with suppress(RejectedTask):

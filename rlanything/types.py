@@ -19,8 +19,10 @@ Message = dict[str, Any]
 `role` is system, user, assistant or tool. `content` is a text, or a list of parts: `{"type": "text", "text": ...}` and
 `{"type": "image", "image": PATH}`. An assistant message may have `tool_calls`, a list of
 `{"type": "function", "function": {"name": ..., "arguments": {...}}}`. A tool message may have the `name` of its tool
-and the `tool_call_id` that it answers, which is the `id` of a call.
+and the `tool_call_id` that it answers, which is the `id` of a call. A message of the role `RAW` is a conversation by
+itself: the whole prompt as text, special tokens included, which no chat template touches.
 """
+RAW = "raw"
 
 Tool = dict[str, Any]
 """A tool that a model may call: `{"type": "function", "function": {"name", "description", "parameters"}}`, where
@@ -214,6 +216,8 @@ class Turn(Exchange):
 
     action: str | None
     """The parsed action; None if the text holds none."""
+    actions: tuple[str, ...] = ()
+    """What was admissible before it, if a prompt of the user's may ask for it. It is not kept in a run's files."""
     observation: str
     """The environment's answer."""
     stop_reason: str = "stop"

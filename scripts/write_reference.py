@@ -1,16 +1,20 @@
-"""Write docs/configuration.md, the reference of all keys, from the schema."""
+"""Write docs/configuration.md, the reference of all keys, from the schema, and the published code's keys into their
+page."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from rlanything.config.published import PAGE, PUBLISHED
 from rlanything.config.reference import TOP, markdown, sections
 from rlanything.config.schema import Config
 from rlanything.config.sft import SftConfig
 from rlanything.config.sweep import SweepConfig
 from rlanything.domains.registry import OPTIONS
 
-FILE = Path(__file__).parents[1] / "docs/configuration.md"
+ROOT = Path(__file__).parents[1]
+FILE, THEIRS = ROOT / "docs/configuration.md", ROOT / PAGE
+MARK = "<!-- keys -->\n"  # the table follows it
 HEAD = """\
 # Configuration
 
@@ -45,5 +49,13 @@ def page() -> str:
     )
 
 
+def page_of_theirs() -> str:
+    """The text of docs/from-open-agentrl.md, its table of keys written anew."""
+    rows = "".join(f"| `{key}` | {ours} |\n" for key, ours in PUBLISHED.items())
+    head = "| their key | here |\n| --- | --- |\n"
+    return f"{THEIRS.read_text(encoding='utf-8').partition(MARK)[0]}{MARK}\n{head}{rows}"
+
+
 if __name__ == "__main__":
     FILE.write_text(page(), encoding="utf-8")
+    THEIRS.write_text(page_of_theirs(), encoding="utf-8")

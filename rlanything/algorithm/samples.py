@@ -24,15 +24,22 @@ def make_sample(exchange: Exchange, advantage: float, mean: str, key: str) -> Sa
 
 
 def policy_samples(groups: Sequence[Group], band: Sequence[float], mean: str) -> list[Sample]:
-    """One sample for every turn that has an advantage, of the groups whose accuracy lies within the band."""
+    """One sample for every turn that differs from its baseline (advantage not 0), of the groups within the band."""
     return [
         make_sample(turn, turn.advantage, mean, f"{t.task_id}/{t.index}")
         for group in groups
         if within(group.accuracy, band)
         for t in group.valid
         for turn in t.turns
-        if turn.advantage is not None and turn.response_ids
+        if turn.advantage and turn.response_ids  # neither None nor 0
     ]
+
+
+def num_level(groups: Sequence[Group], band: Sequence[float]) -> int:
+    """Turns that `policy_samples` leaves out of groups within the band, because their advantage is 0."""
+    return sum(
+        turn.advantage == 0 for group in groups if within(group.accuracy, band) for t in group.valid for turn in t.turns
+    )
 
 
 def reward_samples(groups: Sequence[Group], band: Sequence[float], mean: str) -> list[Sample]:

@@ -17,7 +17,7 @@ def check(config: Config, learns: bool = True) -> None:
 
     Raises ConfigError with a line for every fault.
     """
-    rules = [_names(config, learns), _engines(config), _one_accelerator(config, learns)]
+    rules = [_names(config, learns), _prompts(config), _engines(config), _one_accelerator(config, learns)]
     if learns:
         rules += [_algorithm(config), _stages(config), _staleness(config), _sharing(config)]
     _raise(message for rule in rules for message in rule)
@@ -149,6 +149,15 @@ def _algorithm(config: Config) -> Iterator[str]:
         yield (
             f"algorithm.step_weight={step_weight}: needs judgements, but reward.num_evaluation=0; "
             "set one of them otherwise (outcome only: reward.num_evaluation=0 algorithm.step_weight=0)"
+        )
+
+
+def _prompts(config: Config) -> Iterator[str]:
+    rollout, own = config.rollout, any(Path(config.dataset.prompt).glob("policy*.jinja"))
+    if own and rollout.history != "paper" and rollout.max_interaction_step > 1:
+        yield (
+            f"rollout.history={rollout.history}: the policy's template in dataset.prompt is rendered anew for every "
+            "turn; set history=paper"
         )
 
 

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from rlanything.config.published import PAGE, PUBLISHED
 from rlanything.config.reading import is_section
 from rlanything.config.section import Expected, Section
 
@@ -78,6 +79,8 @@ def messages(
             section = field.annotation
         if key in MOVED:
             text = f"moved to {MOVED[key]}"
+        elif key in PUBLISHED:
+            text = f"a key of the published code; here: {PUBLISHED[key]} ({PAGE})"
         elif fault["type"] == "extra_forbidden":
             text = _unknown(part, section, schema, root)
         elif field is None:  # a rule of the whole section

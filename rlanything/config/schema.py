@@ -103,7 +103,7 @@ class DatasetConfig(Section):
     """The tasks: the domain, its data, and how much of it is used."""
 
     domain: str = "alfworld"
-    """The domain: alfworld, coding, osworld, reasoning, or a class of yours as module:Class."""
+    """The domain: alfworld, coding, osworld, reasoning, gymnasium, openenv, or a class of yours as module:Class."""
     options: dict[str, Any] = {}
     """Keys of the domain's own, which the domain checks."""
     path: PathText = ""
@@ -118,8 +118,10 @@ class DatasetConfig(Section):
     tasks train that it holds with a success rate in `accuracy_band`. Empty takes all tasks."""
     accuracy_band: Band = [0.01, 0.99]
     """Success rates of tasks that train, bounds included, by `accuracy`."""
-    prompt: Literal["full", "compact"] = "full"
-    """`full` explains the rules, for instruct models. `compact` leaves them out, for tiny models."""
+    prompt: PathText = "full"
+    """`full` explains the rules, for instruct models. `compact` leaves them out, for tiny models. Else a folder with
+    Jinja templates of your own: policy.jinja, judge.jinja, test.jinja, rewrite.jinja, or NAME.raw.jinja for texts that
+    no chat template touches (docs/prompts.md)."""
 
 
 class SandboxConfig(Section):
@@ -234,6 +236,9 @@ class RewardConfig(Section):
     """Longest evaluation [tokens]."""
     temperature: PositiveFloat = 1.0
     """Sampling temperature."""
+    top_p: PositiveShare = 1.0
+    """Sample from the likeliest tokens that have this probability together. 1 samples from all. Below 1 the reward
+    model's training is biased, as the policy's is by `rollout.top_p`."""
     consistency: Literal["feedback", "relative", "tests"] = "feedback"
     """The reward of a judgement. `feedback`: agreement with the integrated feedback R (the paper). `relative`:
     agreement with R against its mean over the task. `tests`, for coding: a unit test earns the wrong programs that it
@@ -346,6 +351,10 @@ class EvaluationConfig(Section):
     """Tasks of each split. 0 takes all."""
     num_rollout: PositiveInt = 1
     """Episodes of each task."""
+    max_interaction_step: NonNegativeInt = 0
+    """Longest episode [turns]. 0 takes the rollout's."""
+    max_response_tokens: NonNegativeInt = 0
+    """Longest response of a turn [tokens]. 0 takes the rollout's."""
     temperature: NonNegativeFloat = 1.0
     """Sampling temperature. 0 takes the likeliest token."""
     top_p: PositiveShare = 1.0

@@ -74,8 +74,8 @@ def parse_score(text: str) -> tuple[int | None, str]:
     return (-1 if score[1] == "-" else 1), ""
 
 
-def choose(answer: str, options: Sequence[str], numbered: bool) -> str | None:
-    """The option that an answer means: its text, or its number from 1 on if the model sees the options numbered.
+def choose(answer: str, options: Sequence[str], numbered: bool, first: int = 1) -> str | None:
+    """The option that an answer means: its text, or its number (from `first` on) if the model sees options numbered.
 
     Letters' case, quotation marks and a period at the end do not matter. Returns None if the answer means no option.
     """
@@ -88,7 +88,8 @@ def choose(answer: str, options: Sequence[str], numbered: bool) -> str | None:
         return None
     if number[2] and canonical(number[2]) in by_text:
         return by_text[canonical(number[2])]
-    return options[int(number[1]) - 1] if 1 <= int(number[1]) <= len(options) else None
+    place = int(number[1]) - first
+    return options[place] if 0 <= place < len(options) else None
 
 
 def canonical(answer: str) -> str:

@@ -42,7 +42,15 @@ from typing import Any, ClassVar
 from rlanything.config.plugins import make_options
 from rlanything.config.schema import Config
 from rlanything.domains.images import ImageStore
-from rlanything.domains.parts import Conversation, Demonstrating, Rewriting, StepJudging, TestJudging
+from rlanything.domains.parts import (
+    Conversation,
+    Demonstrating,
+    Rewriting,
+    StepJudging,
+    TestJudging,
+    Written,
+    told_step,
+)
 from rlanything.errors import TaskError
 from rlanything.types import Message, Score, Task, Tool, system, user
 
@@ -156,6 +164,7 @@ class Domain(ABC):
         self.config = config
         self.options: Any = make_options("dataset.options", self.Options, config.dataset.options)
         style = config.dataset.prompt
+        self.written: Written | None = None
         self.images = ImageStore(Path(config.experiment.output_dir) / config.experiment.name / "images")
         self.judging, self.rewriting, self.demonstrating = StepJudging(style), Rewriting(style, self.check), None
 
@@ -224,6 +233,19 @@ class Domain(ABC):
     def check_calls(self, written: Callable[[Message], str]) -> None:  # noqa: B027 (most domains have no tools)
         """Check that calls of `tools` are read as the policy writes them. `written` gives the text of an assistant
         message with `tool_calls`, as the chat template renders it. Raises TaskError."""
+
+    def asked(self, task: Task, first: Observation, steps: Sequence[Step]) -> list[Message]:
+        """The messages before a turn with all steps in one rendering: by the user's template, else `opening` if there
+        are no steps, else `retold`."""
+        if self.written is None:
+            return self.retold(task, first, steps) if steps else self.opening(task, first)
+        before = [first, *(step.observation for step in steps)]
+        told = [
+            told_step(s.response, s.action, s.observation.text, seen.actions)
+            for s, seen in zip(steps, before, strict=False)
+        ]
+        now = before[-1]
+        return self.written(task, first=first.text, steps=told, observation=now.text, actions=list(now.actions))
 
     def opening(self, task: Task, first: Observation) -> list[Message]:
         """The messages before the first turn: `system`, and the first observation."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from rlanything.domains.answers import last_object, parse_score
 from rlanything.types import Direction, Group, Message, Task, Tool, Trajectory, Turn, system, user, user_parts
 
+Written = Callable[..., list[Message]]
+"""A user's prompt: it takes the task, and the variables of its template by their names."""
 MAX_REMARKS = 3  # commonest remarks of each kind that a critic repeats
 JUDGE_SYSTEM = (
     "You judge single steps of an agent that works on a task. A step is good if it brings the task nearer to its end "
@@ -52,10 +54,19 @@ class StepJudging:
     """The reward model judges every turn. By default it reads the transcript and answers \\boxed{1} or \\boxed{-1}."""
 
     covers: ClassVar[Literal["turn"]] = "turn"
+    written: Written | None = None
+    """The user's own prompt, which comes before `messages`."""
 
     def __init__(self, style: str) -> None:
         """`style` is `dataset.prompt`."""
         self.style = style
+
+    def asked(self, task: Task, trajectory: Trajectory, i: int) -> list[Message]:
+        """The prompt for turn i, the user's or the domain's."""
+        if self.written is None:
+            return self.messages(task, trajectory, i)
+        told = [told_step(t.text, t.action, t.observation, t.actions) for t in trajectory.turns[: i + 1]]
+        return self.written(task, first=trajectory.first_observation, steps=told, number=i + 1)
 
     def messages(self, task: Task, trajectory: Trajectory, i: int) -> list[Message]:
         """The prompt for turn i. The shared history comes first, so that consecutive turns share a cached prefix.
@@ -84,6 +95,12 @@ class TestJudging(ABC):
 
     __test__ = False  # for pytest
     covers: ClassVar[Literal["task"]] = "task"
+    written: Written | None = None
+    """The user's own prompt, which comes before `messages`."""
+
+    def asked(self, task: Task) -> list[Message]:
+        """The prompt for one unit test, the user's or the domain's."""
+        return self.written(task) if self.written else self.messages(task)
 
     @abstractmethod
     def messages(self, task: Task) -> list[Message]:
@@ -109,9 +126,18 @@ class Rewriting:
     proves a variant solvable.
     """
 
+    written: Written | None = None
+    """The user's own prompt, which comes before `messages`."""
+
     def __init__(self, style: str, check: Callable[[Task], None]) -> None:
         """`style` is `dataset.prompt`; `check` raises RejectedTask for a variant that the domain cannot use."""
         self.style, self.check = style, check
+
+    def asked(self, task: Task, direction: Direction, accuracy: float, critic: str) -> list[Message]:
+        """The prompt for one variant, the user's or the domain's."""
+        if self.written is None:
+            return self.messages(task, direction, accuracy, critic)
+        return self.written(task, direction=str(direction), accuracy=accuracy, critic=critic)
 
     def messages(self, task: Task, direction: Direction, accuracy: float, critic: str) -> list[Message]:
         """The prompt for one variant; `critic` is what `critic()` returns for the task's episodes."""
@@ -185,6 +211,11 @@ class Demonstrating(ABC):
 
         Raises TaskError if there are none.
         """
+
+
+def told_step(response: str, action: str | None, observation: str, actions: Sequence[str]) -> dict[str, Any]:
+    """A past turn as templates see it; `actions` were admissible before it."""
+    return {"response": response, "action": action, "observation": observation, "actions": list(actions)}
 
 
 def conversation(instructions: str, asked: str, style: str) -> list[Message]:

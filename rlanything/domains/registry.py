@@ -9,17 +9,16 @@ from rlanything.config.plugins import load_object, make_options
 from rlanything.config.schema import Config, DatasetConfig
 from rlanything.config.section import Section
 from rlanything.domains.alfworld.domain import AlfworldDomain
-from rlanything.domains.alfworld.options import AlfworldOptions
 from rlanything.domains.base import Domain
-from rlanything.domains.coding.domain import CodingDomain, CodingOptions
+from rlanything.domains.coding.domain import CodingDomain
 from rlanything.domains.gymnasium.domain import GymnasiumDomain
-from rlanything.domains.gymnasium.options import GymnasiumOptions
 from rlanything.domains.openenv.domain import OpenenvDomain
-from rlanything.domains.openenv.options import OpenenvOptions
 from rlanything.domains.osworld.domain import OsworldDomain
-from rlanything.domains.osworld.options import OsworldOptions
-from rlanything.domains.reasoning.domain import ReasoningDomain, ReasoningOptions
+from rlanything.domains.parts import Written
+from rlanything.domains.reasoning.domain import ReasoningDomain
+from rlanything.domains.templates import Template, load_templates
 from rlanything.errors import ConfigError
+from rlanything.types import Message, Task
 
 SHIPPED: dict[str, type[Domain]] = {
     "alfworld": AlfworldDomain,
@@ -29,23 +28,33 @@ SHIPPED: dict[str, type[Domain]] = {
     "osworld": OsworldDomain,
     "reasoning": ReasoningDomain,
 }
-OPTIONS: dict[str, type[Section]] = {
-    "alfworld": AlfworldOptions,
-    "coding": CodingOptions,
-    "gymnasium": GymnasiumOptions,
-    "openenv": OpenenvOptions,
-    "osworld": OsworldOptions,
-    "reasoning": ReasoningOptions,
-}
+OPTIONS: dict[str, type[Section]] = {name: domain.Options for name, domain in SHIPPED.items()}
 
 
 def make_domain(config: Config) -> Domain:
     """The domain that `dataset.domain` names.
 
-    Raises ConfigError if it cannot be imported, is no Domain, lacks a method or does not take the options; TaskError if
-    its data is missing.
+    Raises ConfigError if it cannot be imported, is no Domain, lacks a method or does not take the options, or if a
+    template of the prompts is wrong; TaskError if its data is missing.
     """
-    return domain_class(config.dataset.domain)(config)
+    templates = load_templates(config.dataset.prompt)
+    domain = domain_class(config.dataset.domain)(config)
+    parts = {"policy": domain, "judge": domain.judging, "test": domain.judging, "rewrite": domain.rewriting}
+    for name, template in templates.items():
+        part, covers = parts[name], getattr(domain.judging, "covers", None)
+        if part is None or (name, covers) in (("judge", "task"), ("test", "turn")):
+            raise ConfigError(
+                f"dataset.prompt: {template.path}: dataset.domain={config.dataset.domain} asks for no {name}"
+            )
+        part.written = _written(domain, template)
+    return domain
+
+
+def _written(domain: Domain, template: Template) -> Written:
+    def written(task: Task, **variables: Any) -> list[Message]:
+        return template.messages(task=domain.describe(task), payload=task.payload, **variables)
+
+    return written
 
 
 def domain_class(name: str) -> type[Domain]:

@@ -15,7 +15,7 @@ from transformers import AutoTokenizer
 from rlanything.config.schema import ModelConfig
 from rlanything.engines.images import image_reader
 from rlanything.engines.template import GUARD, ChatError, Template, images_of
-from rlanything.types import Message, Prompt, Tool
+from rlanything.types import RAW, Message, Prompt, Tool
 
 MAX_PIECES = 1024  # encoded follow-ups that are kept: an environment often gives the same answer
 
@@ -66,7 +66,12 @@ class Chat:
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> Prompt:
         """A conversation up to where the assistant is to speak. If the template has no system role, the system text
-        opens the first user message. Raises ChatError if the template cannot render the messages or the tools."""
+        opens the first user message. A message of the role RAW is the prompt as it is.
+
+        Raises ChatError if the template cannot render the messages or the tools.
+        """
+        if messages and messages[0]["role"] == RAW:
+            return Prompt(ids=self.encode(messages[0]["content"]))
         return self._with_images(self._rendered(self._template.render(messages, tools)), messages)
 
     def follow_up(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> Prompt:

@@ -44,6 +44,7 @@ class ChatModel:
         max_tokens: int,
         seed: int,
         session: str = "",
+        top_p: float = 1.0,
     ) -> tuple[Prompt, list[Reply]]:
         """`num` answers to a conversation, with the prompt as the model read it. Raises as `Engine.generate` does.
 
@@ -51,6 +52,7 @@ class ChatModel:
         """
         sampling = SamplingParams(
             temperature=temperature,
+            top_p=top_p,
             max_tokens=max_tokens,
             stop_token_ids=self.chat.stop_ids,
             seed=seed,

@@ -13,7 +13,7 @@ from rlanything.config.schema import Config
 from rlanything.domains.registry import make_domain, resolve_options
 from rlanything.errors import ConfigError, RunError
 from rlanything.evaluation.figures import summarise
-from rlanything.evaluation.play import evaluation_tasks, play
+from rlanything.evaluation.play import evaluation_rollout, evaluation_tasks, play
 from rlanything.plan.plan import Plan, make_plan
 from rlanything.plan.show import print_devices
 from rlanything.run import Run, use_devices
@@ -62,7 +62,7 @@ def _print_plan(plan: Plan, progress: Progress) -> None:
         tasks = evaluation_tasks(domain, split, evaluation.num_task, config.experiment.seed)
         progress.line(
             f"{split}: {len(tasks)} tasks x {evaluation.num_rollout} episodes of at most "
-            f"{config.rollout.max_interaction_step} turns"
+            f"{evaluation_rollout(config).max_interaction_step} turns"
         )
     progress.line("nothing was started")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from rlanything.config.schema import Config
+from rlanything.config.schema import Config, RolloutConfig
 from rlanything.domains.base import Domain
 from rlanything.errors import RunError
 from rlanything.rollout.collect import Batch, Collect
@@ -33,6 +33,14 @@ def check_failures(groups: Sequence[Group], allowed: float) -> None:
         )
 
 
+def evaluation_rollout(config: Config) -> RolloutConfig:
+    """How episodes of an evaluation are played: as in training, but with the evaluation's sampling and limits."""
+    own = config.evaluation
+    limits = {"max_interaction_step": own.max_interaction_step, "max_response_tokens": own.max_response_tokens}
+    changed = {key: value for key, value in limits.items() if value}
+    return config.rollout.model_copy(update={"temperature": own.temperature, "top_p": own.top_p} | changed)
+
+
 async def run_evaluation(
     tasks: Sequence[Task], collect: Collect, config: Config, progress: Progress, label: str, judged: bool
 ) -> list[Group]:
@@ -45,8 +53,7 @@ async def play(
     tasks: Sequence[Task], collect: Collect, config: Config, judged: bool, on_end: Callable[[], None]
 ) -> list[Group]:
     """`run_evaluation` without a bar; `on_end` is called after every episode."""
-    sampling = {"temperature": config.evaluation.temperature, "top_p": config.evaluation.top_p}
-    rollout = config.rollout.model_copy(update=sampling)
+    rollout = evaluation_rollout(config)
     num, seed = config.evaluation.num_rollout, f"{config.experiment.seed}/evaluation"
     # A turn that the judge cannot read stays unjudged: what the policy can do does not depend on its judge.
     batch = Batch(tasks=tasks, num=num, seed=seed, rollout=rollout, judged=judged, required=False)

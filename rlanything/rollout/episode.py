@@ -121,6 +121,7 @@ class Player:
             answered = time.perf_counter()
             text = chat.response_text(completion.token_ids)
             parsed, state = domain.parse_action(text, observation), state_of(observation)
+            admissible = observation.actions if domain.judging and domain.judging.written else ()
             async with self._environment():
                 observation = await env.step(parsed.action)
             turn = Turn(
@@ -129,6 +130,7 @@ class Player:
                 logprobs=completion.logprobs,
                 text=text,
                 action=parsed.action,
+                actions=admissible,
                 observation=observation.text,
                 stop_reason=completion.stop_reason,
                 parse_error=parsed.error,
@@ -149,7 +151,8 @@ class Player:
                 trajectory.phases[phase] = trajectory.phases.get(phase, 0.0) + seconds
             steps.append(Step(response=text, action=parsed.action, observation=observation))
             self.judge.on_turn(task, trajectory, i)
-            cut = completion.stop_reason == "length"  # a cut response cannot be followed by an answer
+            # A cut response cannot be followed by an answer, unless the next prompt is rendered anew.
+            cut = completion.stop_reason == "length" and config.history == "append_only"
             if observation.done and not (cut and not observation.success):
                 trajectory.status, trajectory.ending = Status.COMPLETED, Ending.DONE
                 return observation

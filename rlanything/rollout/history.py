@@ -23,8 +23,8 @@ class History:
     def prompt(self, turns: Sequence[Turn], steps: Sequence[Step]) -> Prompt:
         """The prompt after these turns; `steps` are the same turns as the domain sees them."""
         if not steps:
-            return self.chat.prompt(self.domain.opening(self.task, self.first), self.tools)
+            return self.chat.prompt(self.domain.asked(self.task, self.first, ()), self.tools)
         if self.mode == "paper":
-            return self.chat.prompt(self.domain.retold(self.task, self.first, steps), self.tools)
+            return self.chat.prompt(self.domain.asked(self.task, self.first, steps), self.tools)
         last, answer = turns[-1].prompt, self.chat.follow_up(self.domain.answer(steps[-1].observation), self.tools)
         return last.extended(turns[-1].response_ids, answer)

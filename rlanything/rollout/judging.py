@@ -77,7 +77,7 @@ class StepJudge(Judge):
 
     async def _judge(self, task: Task, trajectory: Trajectory, i: int) -> Judged:
         session = f"{self.seed}/{task.id}/{trajectory.index}"
-        messages, seed = self.judging.messages(task, trajectory, i), request_seed(session, i, "judge")
+        messages, seed = self.judging.asked(task, trajectory, i), request_seed(session, i, "judge")
         try:
             judgements = await _ask(self.model, messages, self.config, seed, session)
         except PromptTooLong as error:
@@ -144,7 +144,7 @@ class TestJudge(Judge):
     async def _write(self, task: Task) -> list[tuple[Judgement, Any]]:
         session = f"{self.seed}/{task.id}/tests"
         tests = []
-        answers = await _ask(self.model, self.judging.messages(task), self.config, request_seed(session), session)
+        answers = await _ask(self.model, self.judging.asked(task), self.config, request_seed(session), session)
         for judgement in answers:
             test, judgement.parse_error = self.judging.parse(judgement.text, task)
             judgement.shared = True
@@ -165,6 +165,7 @@ async def _ask(
         messages,
         num=config.num_evaluation,
         temperature=config.temperature,
+        top_p=config.top_p,
         max_tokens=config.max_response_tokens,
         seed=seed,
         session=session,

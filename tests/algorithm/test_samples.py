@@ -5,7 +5,7 @@ from builders import group, trajectory, turn
 
 from rlanything.algorithm.advantages import assign_advantages
 from rlanything.algorithm.consistency import assign_consistency
-from rlanything.algorithm.samples import make_sample, policy_samples, reward_samples
+from rlanything.algorithm.samples import make_sample, num_level, policy_samples, reward_samples
 from rlanything.config.schema import AlgorithmConfig, RewardConfig
 from rlanything.types import Status
 
@@ -23,9 +23,19 @@ def test_a_dropped_turn_never_shifts_another_turns_advantage():
     g = group(trajectory(1, [(1,), (None,), (1,)]), trajectory(-1, [(1,), (1,), (-1,)]))
     assign_advantages([g], AlgorithmConfig())
     got = [s.advantages[-1] for s in policy_samples([g], [0.0, 1.0], "response")]
-    expected = [turn.advantage for t in g.trajectories for turn in t.turns if turn.advantage is not None]
+    expected = [turn.advantage for t in g.trajectories for turn in t.turns if turn.advantage]
     np.testing.assert_allclose(got, expected)
-    assert len(got) == 5
+    assert len(got) == 4, (
+        "two alike at the first index, a turn that nobody judged and one that nothing is compared with"
+    )
+
+
+def test_a_turn_at_its_baseline_is_counted_and_not_trained():
+    g = group(trajectory(1, [(1,), (1,)]), trajectory(-1, [(1,)]))  # the second index was reached once: advantage 0
+    assign_advantages([g], AlgorithmConfig())
+    assert [t.advantage for t in g.trajectories[0].turns][1] == 0.0
+    assert len(policy_samples([g], [0.0, 1.0], "response")) == 2 and num_level([g], [0.0, 1.0]) == 1
+    assert num_level([g], [0.6, 1.0]) == 0, "the group does not train at all"
 
 
 def test_groups_outside_the_band_and_broken_episodes_train_nothing():

@@ -132,7 +132,7 @@ def test_plan_is_the_dry_run_of_a_training_or_of_an_evaluation(tmp_path):
     assert "show_actions: all" in plan.stdout and "backend: simulator" in plan.stdout, "options are resolved too"
     words = ["config=configs/alfworld_eval.yaml", *words[1:], "evaluation.splits=[train]"]
     plan = run("-m", "rlanything", "plan", "eval", *words)
-    assert plan.returncode == 0 and "train: 3 tasks x 1 episodes" in plan.stdout and "policy updates" not in plan.stdout
+    assert plan.returncode == 0 and "train: 3 tasks x 4 episodes" in plan.stdout and "policy updates" not in plan.stdout
 
 
 def test_play_takes_its_own_words():

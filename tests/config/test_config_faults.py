@@ -56,6 +56,8 @@ def test_every_rule_that_is_broken_is_listed(tmp_path):
             "engine.polcy.dtype",
             "engine.polcy: unknown, did you mean policy? known keys there: policy, reward, rewriter",
         ),
+        ("rollout.policy.num_trial", "rollout.policy: a key of the published code; here: rollout.num_trial, "),
+        ("optimizer.name", "optimizer: a key of the published code; here: training.*.lr, "),
         ("evaluaton.num_task", "evaluaton: unknown, did you mean evaluation? known keys there: experiment, model"),
         ("num_trial", "num_trial: unknown, did you mean rollout.num_trial?"),
         ("lr", "lr: unknown, did you mean training.policy.lr or training.reward.lr?"),
@@ -100,7 +102,7 @@ def test_options_that_do_not_fit_the_domain_are_named():
         assert str(raised.value).splitlines() == [
             "dataset.options.backend: found 'real', expected one of simulator, textworld",
             "dataset.options.show_action: unknown, did you mean show_actions? "
-            "known keys there: backend, project, show_actions",
+            "known keys there: backend, project, show_actions, first_number",
         ]
 
 
@@ -137,8 +139,13 @@ def test_resolved_options_are_whole_and_stay_as_they_are():
     config.dataset.options = {"project": 7}
     for _ in range(2):
         resolve_options(config.dataset)
-        assert config.dataset.options == {"backend": "simulator", "project": "7", "show_actions": "all"}
-    assert set(OPTIONS) == {"alfworld", "coding", "osworld", "reasoning"}
+        assert config.dataset.options == {
+            "backend": "simulator",
+            "project": "7",
+            "show_actions": "all",
+            "first_number": 1,
+        }
+    assert set(OPTIONS) == {"alfworld", "coding", "gymnasium", "openenv", "osworld", "reasoning"}
 
 
 class Dice(Section):

@@ -18,6 +18,12 @@ def test_the_committed_reference_is_up_to_date():
     )
 
 
+def test_the_table_of_the_published_code_s_keys_is_up_to_date():
+    assert write_reference.THEIRS.read_text(encoding="utf-8") == write_reference.page_of_theirs(), (
+        "run scripts/write_reference.py and commit docs/from-open-agentrl.md"
+    )
+
+
 def test_the_reference_is_markdown_that_shows_every_sign():
     for line in write_reference.page().splitlines():
         plain = re.sub(r"`[^`]*`", "", line)

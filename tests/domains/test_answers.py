@@ -73,6 +73,15 @@ def test_numbers_mean_nothing_where_options_are_not_numbered() -> None:
     assert choose("LOOK!", COMMANDS, numbered=False) == "look"
 
 
+def test_numbers_may_begin_with_zero() -> None:
+    assert [choose(answer, COMMANDS, True, first=0) for answer in ("0", "3)", "4", "-1")] == [
+        COMMANDS[0],
+        COMMANDS[3],
+        None,
+        None,
+    ]
+
+
 def test_options_keep_their_own_letters() -> None:
     assert choose("open DOOR a", ("Open door A",), numbered=False) == "Open door A"
     assert canonical(" “Open  Door A.” ") == "open door a"

@@ -23,7 +23,7 @@ def test_the_papers_recipe_is_planned_without_a_gpu(capsys, tmp_path):
     said = capsys.readouterr().out
     assert "8 node(s), 64 accelerators" in said and "7 B (its name)" in said and "nothing was started" in said
     assert (
-        "16 tasks (and up to 4 candidates) x 8 episodes = 128 episodes, at most 5120 turns, 2.62 M policy tokens"
+        "16 tasks (and up to 16 candidates) x 8 episodes = 128 episodes, at most 5120 turns, 10.24 M policy tokens"
         in said
     )
     assert not list(tmp_path.iterdir())
@@ -81,6 +81,7 @@ def test_engines_that_take_weights_from_learners_beside_them_need_room_for_both(
     words += [f"engine.{role}.num_replica={n}" for role, n in (("policy", 8), ("reward", 3), ("rewriter", 2))]
     words += ["engine.rewriter.gpu_memory_utilization=0.1", "engine.policy.gpu_memory_utilization=0.2"]
     words += ["engine.reward.gpu_memory_utilization=0.2", "training.reward.zero_stage=2"]
+    words += ["training.reward.kl_reference=initial"]  # one frozen copy more
     both = r"reward learner \d+.\d \+ policy engine's weights 13.0 = \d+"
     with pytest.raises(
         ConfigError, match=both + r".*the reward learner is too large; .* cluster.weight_transfer=store"

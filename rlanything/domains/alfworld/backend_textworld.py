@@ -119,9 +119,10 @@ class TextWorldEnv(Env):
         command = action or ""
         text, won = await _in_thread(self._episode.step, command)
         shadow_text, _ = self._shadow.step(command)
-        label, _ = self._progress.step(command, shadow_text)
+        label, reason = self._progress.step(command, shadow_text)
         self._equal = self._equal and shadow_text == text
-        return observe(text, self._episode.admissible, won, label if self._equal else None)
+        known = (label, reason) if self._equal else (None, "")
+        return observe(text, self._episode.admissible, won, *known)
 
     async def close(self) -> None:
         if self._episode is not None:

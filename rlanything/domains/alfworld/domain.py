@@ -46,7 +46,7 @@ class AlfworldDomain(Domain):
                 "scripts/generate_games.py"
             )
         self.games, max_step = GameLibrary(Path(path)), config.rollout.max_interaction_step
-        self.prompts = Prompts(config.dataset.prompt, self.options.show_actions)
+        self.prompts = Prompts(config.dataset.prompt, self.options.show_actions, self.options.first_number)
         adapted = self.games.root / "json_2.1.1" / (self.options.project or config.experiment.name)
         self.judging = AlfworldJudging(self.prompts)
         self.rewriting = AlfworldRewriting(self.prompts, self.games, adapted, max_step)

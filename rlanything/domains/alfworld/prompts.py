@@ -46,6 +46,8 @@ class Prompts:
     """`full` explains the rules; `compact` has the observations alone, for tiny models that demonstrations taught."""
     show_actions: str
     """The option of this name."""
+    first_number: int = 1
+    """The option of this name."""
 
     def opening(self, first: Observation) -> list[Message]:
         """The policy's prompt before its first turn."""
@@ -65,7 +67,7 @@ class Prompts:
 
     def _with_actions(self, text: str, now: Observation) -> str:
         if self.show_actions == "all":
-            numbered = "\n".join(f"{n}. {a}" for n, a in enumerate(now.actions, 1))
+            numbered = "\n".join(f"{n}. {a}" for n, a in enumerate(now.actions, self.first_number))
             return f"{text}\nCommands:\n{numbered}"
         here = [a for a in now.actions if a.startswith(_ACTING)] if self.show_actions == "here" else []
         return f"{text}\nHere: {'; '.join(here)}." if here else text
@@ -76,10 +78,11 @@ class Prompts:
         if not found:
             return ParsedAction(None, "no \\boxed{command}")
         numbered = self.show_actions == "all"
-        action = choose(found[-1], observation.actions, numbered) or canonical(found[-1])
+        first = self.first_number
+        action = choose(found[-1], observation.actions, numbered, first) or canonical(found[-1])
         if numbered and action.isdecimal():
-            last = len(observation.actions)
-            return ParsedAction(None, f"\\boxed{{{action}}}, but the commands are numbered 1 to {last}")
+            last = first + len(observation.actions) - 1
+            return ParsedAction(None, f"\\boxed{{{action}}}, but the commands are numbered {first} to {last}")
         return ParsedAction(action) if action else ParsedAction(None, "an empty \\boxed{}")
 
     def judge(self, trajectory: Trajectory, i: int) -> list[Message]:

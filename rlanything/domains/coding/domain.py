@@ -27,6 +27,8 @@ class CodingOptions(ProblemOptions):
 
     num_test: NonNegativeInt = 0
     """Tests of a problem that decide whether a program is correct, the first ones. 0 takes all."""
+    time_limit_s: NonNegativeFloat = 0.0
+    """Processor time of a program on a test, in the place of the row's own limit [s]. 0 takes the row's."""
     float_tolerance: NonNegativeFloat = 1e-6
     """Largest error of an expected number with a decimal point or exponent, absolute or relative."""
     numbers: Literal["value", "text"] = "value"
@@ -81,7 +83,8 @@ class CodingDomain(ProblemDomain):
         self.demonstrating = CodingDemonstrating(self)
 
     def check_row(self, row: object) -> dict[str, Any]:
-        return check_row(row)
+        payload = check_row(row)
+        return payload | {"time_limit_s": self.options.time_limit_s or payload["time_limit_s"]}
 
     def make_env(self, task: Task) -> Env:
         return ProgramEnv(task, self.own_tests(task), self.trials)

@@ -46,7 +46,7 @@ class GymnasiumDomain(Domain):
                 f"{env.action_space}"
             )
         env.close()
-        if config.dataset.prompt == "full":
+        if config.dataset.prompt != "compact":
             form = f"one of: {', '.join(names)}" if names else f"JSON, an element of {env.action_space}"
             self.system = told_form(self.options, self.options.id, f"in \\boxed{{}}, {form}")
 

@@ -28,7 +28,7 @@ class OpenenvDomain(Domain):
         self.action = schemas(self.options.url)["action"]  # finds a wrong address before models are loaded
         self.fields: dict[str, Any] = {k: v for k, v in self.action["properties"].items() if k != OF_EVERY_ACTION}
         self.required: list[str] = [name for name in self.action.get("required", ()) if name in self.fields]
-        if config.dataset.prompt == "full":
+        if config.dataset.prompt != "compact":
             form = f"a JSON object of this schema: {json.dumps(self.fields, ensure_ascii=False)}"
             if (only := self._only_text()) is not None:
                 form = f"in \\boxed{{}}: the text of {only}"
