@@ -9,6 +9,7 @@ from rlanything.config.section import Role
 from rlanything.domains.registry import make_domain
 from rlanything.engines.chat import Chat
 from rlanything.errors import TaskError
+from rlanything.plan.activations import activation_bytes, model_shape
 from rlanything.plan.checks import check_domain
 from rlanything.plan.memory import GIB, ModelSize, check_memory, device_gib, engine_gib, learner_bytes, model_size
 from rlanything.plan.models import check_images, check_models, check_tools
@@ -19,8 +20,11 @@ from rlanything.runs.progress import Progress
 
 
 def print_plan(plan: Plan, progress: Progress) -> None:
-    """Print everything of a training run, start nothing. Raises ConfigError if the plan cannot fit."""
-    config = plan.config
+    """Print everything of a training run, start nothing.
+
+    Raises ConfigError if the plan cannot fit, and TaskError after all is printed if the data is missing.
+    """
+    config, fault = plan.config, ""
     progress.line(to_yaml(config).rstrip())
     chats = print_devices(plan, progress)
     rollout, reward = config.rollout, config.reward
@@ -41,19 +45,23 @@ def print_plan(plan: Plan, progress: Progress) -> None:
             progress.line(line)
         if domain.judging and reward.num_evaluation:
             covered, num = ("task", rollout.num_trial) if domain.judging.covers == "task" else ("turn", turns)
+            num *= reward.num_evaluation
             progress.line(
-                f"{reward.num_evaluation} judgements a {covered}: at most {num * reward.num_evaluation} a step"
+                f"{reward.num_evaluation} judgements a {covered}: at most {num} a step, "
+                f"{num * reward.max_response_tokens / 1e6:.2f} M reward model tokens; candidates add their share"
             )
         split = config.dataset.train_split
         num, drawn = len(domain.tasks(split)), len(training_tasks(config, domain))
         progress.line(f"{split}: {num} tasks" + (f", {drawn} of them train" if drawn < num else ""))
     except TaskError as error:  # a plan may be made on a machine without the data
-        progress.line(f"the run would stop here: {error}")
+        fault = f"the run would stop here: {error}"
     updates = config.training.policy.num_update * config.training.policy.num_epoch
     progress.line(
         f"the run: {config.experiment.total_step} steps, {config.experiment.total_step * updates} policy updates; "
         "nothing was started"
     )
+    if fault:
+        raise TaskError(fault)
 
 
 def print_devices(plan: Plan, progress: Progress) -> dict[Role, Chat]:
@@ -79,8 +87,25 @@ def print_devices(plan: Plan, progress: Progress) -> dict[Role, Chat]:
             on_devices = experiment.num_device if slots[0].devices else 0
             progress.line(f"{what}: {len(slots)}, on {where(slots, on_devices)}")
     if total:
+        for role in plan.learners:
+            progress.line(_activations(plan, role, sizes[role]))
         progress.line(check_memory(config, device_gib(plan, sizes)))
     return chats
+
+
+def _activations(plan: Plan, role: Role, size: ModelSize) -> str:
+    training, limit = plan.config.training.of(role), plan.config.experiment.device_memory_gb
+    shape = model_shape(plan.config.model.of(role), size.parameters)
+    gib = activation_bytes(shape, training, on_accelerator=True) / GIB
+    held = learner_bytes(size.parameters, training, len(plan.placement.learners)) / GIB
+    line = (
+        f"activations of the {role} learner: {gib:.1f} GiB for {training.micro_batch_tokens:,} tokens at once "
+        f"({shape}); {gib + held:.1f} with the learner"
+    )
+    if gib + held <= limit:
+        return line
+    way = "" if training.gradient_checkpointing else f"set training.{role}.gradient_checkpointing=true, or "
+    return f"{line}, more than {limit:g}: {way}lower training.{role}.micro_batch_tokens"
 
 
 def _row(plan: Plan, role: Role, size: ModelSize) -> dict[str, str]:

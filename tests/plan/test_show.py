@@ -11,15 +11,23 @@ from rlanything.config.load import load_config
 from rlanything.config.schema import LearnerConfig, ModelConfig
 from rlanything.engines.base import EngineError
 from rlanything.engines.chat import Chat
-from rlanything.errors import ConfigError
+from rlanything.errors import ConfigError, TaskError
+from rlanything.plan.activations import activation_bytes, model_shape
 from rlanything.plan.memory import check_memory, learner_bytes, model_size
 from rlanything.train import train
 
 ROOT = Path(__file__).parents[2]
 
 
+def plan_without_data(words):
+    """All of a plan is printed before it says what is missing."""
+    with pytest.raises(TaskError, match="the run would stop here: dataset.path"):
+        train(load_config(words))
+
+
 def test_the_papers_recipe_is_planned_without_a_gpu(capsys, tmp_path):
-    train(load_config([f"config={ROOT}/configs/alfworld_rl.yaml", "dry_run=true", f"experiment.output_dir={tmp_path}"]))
+    words = [f"config={ROOT}/configs/alfworld_rl.yaml", "dry_run=true", f"experiment.output_dir={tmp_path}"]
+    plan_without_data(words)
     said = capsys.readouterr().out
     assert "8 node(s), 64 accelerators" in said and "7 B (its name)" in said and "nothing was started" in said
     assert (
@@ -59,8 +67,9 @@ def test_heads_that_cannot_be_shared_out_are_refused_and_absent_data_is_told(wor
     train(config)
     assert "train: 24 tasks, 6 of them train" in capsys.readouterr().out
     config.dataset.path = str(tmp_path)
-    train(config)
-    assert "the run would stop here: " in capsys.readouterr().out
+    with pytest.raises(TaskError, match="the run would stop here: "):
+        train(config)
+    assert "the run: 4 steps" in capsys.readouterr().out, "the rest is told first"
     config.engine.policy.tensor_parallel_size = 64
     with pytest.raises(EngineError, match="tensor_parallel_size=64 does not divide"):
         train(config)
@@ -87,15 +96,15 @@ def test_engines_that_take_weights_from_learners_beside_them_need_room_for_both(
         ConfigError, match=both + r".*the reward learner is too large; .* cluster.weight_transfer=store"
     ):
         train(load_config([*words, "experiment.device_memory_gb=150"]))
-    train(load_config([*words, "experiment.device_memory_gb=150", "cluster.weight_transfer=store"]))
+    plan_without_data([*words, "experiment.device_memory_gb=150", "cluster.weight_transfer=store"])
     assert re.search(r"policy .* store\s", capsys.readouterr().out)
-    train(load_config([*words, "experiment.device_memory_gb=160"]))
+    plan_without_data([*words, "experiment.device_memory_gb=160"])
     assert re.search(r"policy .* ipc\s", capsys.readouterr().out)
 
 
 def test_an_engine_takes_its_share_of_the_accelerator_and_its_weights_must_fit_into_it(capsys):
     words = [f"config={ROOT}/configs/alfworld_rl_one_gpu.yaml", "dry_run=true"]
-    train(load_config([*words, *(f"model.{role}.path=Qwen/Qwen2.5-1.5B-Instruct" for role in ("policy", "reward"))]))
+    plan_without_data([*words, *(f"model.{role}.path=Qwen/Qwen2.5-1.5B-Instruct" for role in ("policy", "reward"))])
     told = capsys.readouterr().out
     assert "policy engine 32.0 + reward engine 24.0 + rewriter engine 12.0 = 68.0 of 80 GiB" in told
     assert "learner ranks: 1, on node 0" in told and re.search(r"policy .* 1 x 1 +node 0 +2.79 +29.21 +36.32", told)
@@ -145,7 +154,7 @@ def test_a_model_that_was_loaded_from_the_hub_before_is_counted_exactly(world, t
 
 def test_the_small_engine_takes_nothing_of_an_accelerator(capsys):
     words = [f"config={ROOT}/configs/alfworld_rl_one_gpu.yaml", "dry_run=true", "engine.rewriter.kind=transformers"]
-    train(load_config(words))
+    plan_without_data(words)
     assert "reward engine 24.0 + rewriter engine 0.0 = 56.0 of 80 GiB" in capsys.readouterr().out
 
 
@@ -168,3 +177,26 @@ def test_images_are_counted_and_too_many_for_a_prompt_are_refused(world, tmp_pat
     config.engine.reward.max_images = 512 // each + 1
     with pytest.raises(ConfigError, match=rf"engine.reward.max_images={512 // each + 1}: .*max_model_len is 512"):
         train(config)
+
+
+def test_activations_are_the_inputs_of_checkpointed_layers_and_one_layer_anew(tmp_path):
+    shape = model_shape(ModelConfig(path="Qwen/Qwen2.5-14B-Instruct"), 14.8e9)
+    assert not shape.known and 0.8 < shape.width * shape.layers / (5120 * 48) < 1.25
+    (tmp_path / "config.json").write_text('{"text_config": {"hidden_size": 5120, "num_hidden_layers": 48}}')
+    shape = model_shape(ModelConfig(path=str(tmp_path)), 1e9)
+    assert shape.known and str(shape) == "48 layers of width 5120"
+    config = LearnerConfig(dtype="bfloat16", micro_batch_tokens=32768, gradient_checkpointing=True)
+    layer = 34 * 5120 * 32768
+    assert activation_bytes(shape, config, True) == 30 * 2**30 + layer  # 32,768 x 5,120 x 48 x 4 bytes are 30 GiB
+    assert activation_bytes(shape, config.model_copy(update={"gradient_checkpointing": False}), True) == 48 * layer
+    assert activation_bytes(shape, config.model_copy(update={"dtype": "float32"}), True) == 30 * 2**30 + 2 * layer
+
+
+def test_a_plan_tells_activations_that_would_not_fit(capsys):
+    words = [f"config={ROOT}/configs/alfworld_rl.yaml", "dry_run=true", "training.reward.micro_batch_tokens=131072"]
+    plan_without_data(words)
+    said = capsys.readouterr().out
+    assert re.search(
+        r"reward learner: \d+.\d GiB for 131,072 .*more than 80: lower training.reward.micro_batch_tokens", said
+    )
+    assert re.search(r"policy learner: \d+.\d GiB for 32,768 tokens at once .*with the learner$", said, re.MULTILINE)
