@@ -29,6 +29,7 @@ class Quickstart:
     data: str = ""  # folder of tasks in the cache; empty if the domain makes its tasks itself
     what: str = ""  # is in that folder
     generate: tuple[str, ...] = ()  # the command that fills it
+    entry: str = ""  # the loop's entry point, if the domain's name does not tell it
 
 
 QUICKSTARTS = {
@@ -59,6 +60,16 @@ QUICKSTARTS = {
         "arithmetic problems",
         ("scripts/generate_reasoning.py",),
     ),
+    "chains": Quickstart(
+        "chains",
+        "cache/quickstart/chains",
+        ("scripts/make_tiny_models.py", "--domain", GENERATED_REASONING, "--vocab", "900", "--hidden", "192"),
+        {"policy": "tiny", "reward": "policy", "rewriter": "policy"},
+        "problems",
+        "problems of four and five calls",
+        ("scripts/generate_reasoning.py", "--chains"),
+        entry="reasoning_rl.py",
+    ),
     "osworld": Quickstart(
         "quickstart_osworld",
         "cache/quickstart/osworld",
@@ -86,7 +97,7 @@ def stages(domain: str, seed: int, overrides: list[str]) -> list[tuple[str, list
         )
         for role, start in plan.start.items()
     ]
-    loop = [f"{domain}_rl.py", f"config={configs}/loop.yaml", f"experiment.seed={seed}"]
+    loop = [plan.entry or f"{domain}_rl.py", f"config={configs}/loop.yaml", f"experiment.seed={seed}"]
     loop += [f"experiment.name={plan.run}{own}", *(f"model.{role}.path={folders[role]}" for role in plan.start)]
     return [
         *generate,
@@ -113,10 +124,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--domain", default="alfworld", choices=list(QUICKSTARTS))
     parser.add_argument("--seed", type=int, default=0, help="of models, warm starts and loop (default 0)")
+    parser.add_argument("--models", action="store_true", help="make the models alone, for a sweep")
     parser.add_argument("overrides", nargs="*", help="key=value pairs for the closed loop")
     args = parser.parse_args()
     started = time.perf_counter()
-    for what, command in stages(args.domain, args.seed, args.overrides):
+    found = stages(args.domain, args.seed, args.overrides)
+    for what, command in found[:-1] if args.models else found:
         print(f"[{time.perf_counter() - started:5.0f} s] {what}", flush=True)
         if status := run(command):
             sys.exit(status)

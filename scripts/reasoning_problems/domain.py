@@ -40,6 +40,8 @@ class GeneratedOptions(ReasoningOptions):
     call_share: Share = 0.6
     """Share of the policy's demonstrations that call the tool, of problems that are not easy. The others give the bare
     answer."""
+    reasons: bool = False
+    """The judge is shown to write what is due before its vote, and sees steps that take the wrong branch."""
 
 
 class GeneratedReasoning(ReasoningDomain):
@@ -77,6 +79,11 @@ class GeneratedDemonstrating(Demonstrating):
     def _calls(self, task: Task, rng: random.Random) -> bool:
         return rng.random() < (EASY_CALLS if task.payload["kind"] == EASY else self.domain.options.call_share)
 
+    def _wrong(self, cell: str, rng: random.Random) -> str:
+        if self.domain.options.reasons and cell in OTHER_BRANCH and rng.random() < WRONG_BRANCH:
+            return OTHER_BRANCH[cell]
+        return _mistaken(cell, rng)
+
     def _judged(self, task: Task, rng: random.Random) -> Iterator[Conversation]:
         """Yield judgements of the steps of an episode, of which some are wrong."""
         trajectory = Trajectory(task_id=task.id, index=0, first_observation=task.payload["question"])
@@ -85,7 +92,7 @@ class GeneratedDemonstrating(Demonstrating):
             raise TaskError(f"problem {task.id}: {bad[0]!r:.80} is no cell of scripts/generate_reasoning.py")
         for cell, output in zip(task.payload["cells"], known, strict=True) if self._calls(task, rng) else ():
             while rng.random() < WRONG:
-                wrong = _mistaken(cell, rng)
+                wrong = self._wrong(cell, rng)
                 heard = shown([*cells, wrong])[-1]
                 if heard != output:
                     yield self._step(task, trajectory, call_text(wrong), heard, -1, cell)
@@ -103,7 +110,8 @@ class GeneratedDemonstrating(Demonstrating):
         )
         judging = self.domain.judging
         assert isinstance(judging, StepJudging)
-        asked, said = judging.messages(task, trajectory, len(trajectory.turns) - 1), judging.answer(score, reason)
+        asked = judging.messages(task, trajectory, len(trajectory.turns) - 1)
+        said = judging.answer(score, reason if self.domain.options.reasons else "")
         return Conversation(
             messages=[*asked, assistant(said)], trained=[False] * len(asked) + [True], key=f"{task.id}/{id(trajectory)}"
         )
@@ -137,9 +145,7 @@ class GeneratedDemonstrating(Demonstrating):
 
 
 def _mistaken(text: str, rng: random.Random) -> str:
-    """A cell or an answer with another number in it, or the other branch, or a cell without numbers with one more."""
-    if text in OTHER_BRANCH and rng.random() < WRONG_BRANCH:
-        return OTHER_BRANCH[text]
+    """A cell or an answer with another number in it, or a cell without numbers with one more."""
     places = list(_NUMBER.finditer(text))
     if not places:
         return text.removesuffix(")") + f"+{rng.randint(1, 9)})"

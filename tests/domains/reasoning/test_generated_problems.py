@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 import re
 from contextlib import closing
 from itertools import islice
@@ -9,7 +10,7 @@ from itertools import islice
 import pytest
 from builders import config_of
 from reasoning_problems import GENERATED_REASONING
-from reasoning_problems.generator import EASY, FAMILIES, ONE, TWO, generate
+from reasoning_problems.generator import EASY, FAMILIES, FIVE, FOUR, ONE, THREE, TWO, draw, generate, shown
 
 from rlanything.domains.reasoning.answers import boxed
 from rlanything.domains.reasoning.calls import call_text, read_calls
@@ -45,6 +46,32 @@ def test_the_same_seed_makes_the_same_problems_and_held_out_ones_are_others(rows
     assert {row["kind"] for row in rows} == {EASY, ONE, TWO}
     others = generate(60, seed=3, without={row["question"] for row in rows})
     assert not {row["question"] for row in rows} & {row["question"] for row in others}
+
+
+def test_chains_depend_on_what_the_last_call_showed_and_a_loop_gives_the_same():
+    rows = generate(30, seed=5, shares={THREE: 1, FOUR: 1, FIVE: 1})
+    assert {len(row["cells"]) for row in rows} == {3, 4, 5} and len({row["question"] for row in rows}) == 30
+    for row in rows:
+        assert shown(row["cells"]) == row["outputs"] and row["answer"] == row["outputs"][-1]
+        for before, cell in zip(row["outputs"], row["cells"][1:], strict=False):
+            assert cell == ("n=3*n+1\nprint(n)" if int(before) % 2 else "n=n//2\nprint(n)")
+    for kind in (TWO, THREE, FOUR, FIVE):
+        family, numbers = draw(random.Random(kind), kind)
+        cells = [family.cells[0].format(**numbers)]
+        for _ in range(family.num_branch):
+            cells.append(family.otherwise if int(shown(cells)[-1]) % 2 else family.cells[1])
+        assert shown([family.program.format(**numbers)]) == shown(cells)[-1:]
+
+
+def test_judgements_with_reasons_say_what_is_due_and_take_the_other_branch(tmp_path):
+    rows = generate(40, seed=5, shares={TWO: 1, FIVE: 1})
+    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    with closing(make_domain(config_of(GENERATED_REASONING, tmp_path, grading="text", reasons=True))) as domain:
+        said = [c.messages for c in islice(domain.demonstrations("reward", "train", 0), 400)]
+    branches = [(m[-2]["content"], m[-1]["content"]) for m in said if m[-1]["content"].startswith("n=n//2")]
+    wrong = [answer for asked, answer in branches if "3*n+1" in asked.split("> ")[-1]]
+    assert wrong and all(answer == "n=n//2\nprint(n) \\boxed{-1}" for answer in wrong)
+    assert all(domain.judging.parse(m[-1]["content"])[0] in (1, -1) for m in said)
 
 
 def test_every_script_solves_its_problem_in_the_sandbox_and_each_step_is_progress(domain):
