@@ -194,6 +194,10 @@ class Domain(ABC):
         """Episodes that this process can play at once; None if the domain sets no limit."""
         return None
 
+    def at_once(self, most: int) -> int:
+        """Episodes that this process plays at once, if a run wants at most `most`."""
+        return min(most, self.capacity or most)
+
     @property
     def image_size(self) -> tuple[int, int] | None:
         """Width and height [pixels] of the images of observations, by which a plan counts tokens; None without any."""

@@ -34,8 +34,7 @@ def play_scripts(config: Config, progress: Progress) -> None:
             scripted = [task for task in tasks if domain.script(task) is not None]
             if not scripted:
                 raise TaskError(f"split {split}: none of its {len(tasks)} tasks has a scripted solution")
-            started, most = time.perf_counter(), config.rollout.max_concurrent
-            at_once = min(most, domain.capacity or most)
+            started, at_once = time.perf_counter(), domain.at_once(config.rollout.max_concurrent)
             with progress.phase(split, len(scripted)) as bar:
                 faults = asyncio.run(_play_all(domain, scripted, at_once, bar.advance))
             _print(domain, split, scripted, faults, time.perf_counter() - started, progress)
