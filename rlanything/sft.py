@@ -16,7 +16,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, nullcontext, suppress
+from contextlib import closing, suppress
 from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import Any
@@ -29,10 +29,11 @@ from rlanything.conversations import encode, encode_file
 from rlanything.domains.base import Domain
 from rlanything.domains.parts import Conversation, RejectedTask, StepJudging, TestJudging
 from rlanything.domains.registry import make_domain, resolve_options
+from rlanything.domains.templates import load_templates
 from rlanything.engines.base import request_seed
 from rlanything.engines.chat import Chat
 from rlanything.engines.chat_model import ChatModel, start_chat_model
-from rlanything.errors import ConfigError, TaskError
+from rlanything.errors import ConfigError
 from rlanything.evaluation.play import evaluation_tasks, run_evaluation
 from rlanything.labelled import endless, labelled_episodes
 from rlanything.learner.deepspeed import Learner
@@ -43,7 +44,16 @@ from rlanything.runs.checkpoint import writing
 from rlanything.runs.progress import Progress
 from rlanything.types import Direction, Message, Sample, Task
 
-SOURCES = ("sft.py", "labelled.py", "conversations.py", "engines/*.py", "domains/**/*.py", "learner/*.py")
+SOURCES = (
+    "sft.py",
+    "labelled.py",
+    "conversations.py",
+    "rollout/*.py",
+    "evaluation/play.py",
+    "engines/*.py",
+    "domains/**/*.py",
+    "learner/*.py",
+)
 """Code that determines the result."""
 
 
@@ -55,6 +65,7 @@ def digest(config: SftConfig, domain: Domain) -> str:
         hashed.update(source.read_bytes())
     files = sorted(p for p in Path(config.model.path).glob("*") if p.is_file())
     files += sorted(p for p in Path(config.policy.path or "no policy").glob("*") if p.is_file())
+    files += sorted(Path(config.dataset.prompt).glob("*.jinja"))
     files += [Path(config.data)] if config.data else domain.data_files(config.dataset.train_split)
     for file in [*files, *domain.data_files(config.measure_split)]:
         hashed.update(file.name.encode() + hashlib.sha256(file.read_bytes()).digest())
@@ -64,6 +75,7 @@ def digest(config: SftConfig, domain: Domain) -> str:
 def loop_config(config: SftConfig) -> Config:
     """The configuration of the rollouts that measure."""
     limits = config.model_dump(include={"max_interaction_step", "max_response_tokens"})
+    limits["history"] = "paper" if "policy" in load_templates(config.dataset.prompt) else "append_only"
     output = Path(config.output)
     experiment = ExperimentConfig(name=f".{output.name}.sft", output_dir=str(output.parent), seed=config.seed)
     return Config(experiment=experiment, dataset=config.dataset, rollout=RolloutConfig(**limits))
@@ -92,7 +104,7 @@ class WarmStart:
         if self.config.data:
             return cycle(self._of_file(chat))
         sources: list[Iterator[Conversation]] = []
-        with suppress(TaskError) if self.config.policy.path else nullcontext():
+        if self.domain.demonstrating is not None or not self.config.policy.path:
             source = self.domain.demonstrations(self.config.role, self.config.dataset.train_split, self.config.seed)
             sources.append(chain([next(source)], source))
         if self.config.policy.path:
@@ -116,6 +128,12 @@ class WarmStart:
         loop, limit = loop_config(self.config), self.config.engine.max_model_len
         episodes = asyncio.run(labelled_episodes(self.domain, policy, loop, split, num, self.progress))
         kept = [[c for c in steps if len(encode(chat, c).ids) <= limit] for steps in episodes]
+        kept = [steps for steps in kept if steps]
+        if not kept:
+            raise ConfigError(
+                f"engine.max_model_len={limit}: every labelled step of the policy's episodes on split {split} is "
+                "longer; raise it"
+            )
         num_step = sum(map(len, episodes))
         num_long = num_step - sum(map(len, kept))
         too_long = f", {num_long:,} too long for engine.max_model_len={limit}" if num_long else ""

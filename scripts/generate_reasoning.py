@@ -4,7 +4,8 @@
 
 writes train.jsonl and eval_in_distribution.jsonl (other questions), as data/README.md describes. The same seed makes
 the same problems. With --chains, those of the evaluation split and of a third one, chains.jsonl, need four or five
-calls that depend on one another, and train.jsonl, for warm starts, has such problems among shorter ones.
+calls that depend on one another, and train.jsonl, for warm starts, has such problems among shorter ones. Problems of
+seven calls are in seven.jsonl and eval_seven.jsonl.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import json
 from collections import Counter
 from pathlib import Path
 
-from reasoning_problems.generator import FIVE, FOUR, ONE, SHARES, THREE, TWO, generate
+from reasoning_problems.generator import FIVE, FOUR, ONE, SEVEN, SHARES, THREE, TWO, generate
 
 from rlanything.processes.guard import run_guarded
 
@@ -38,6 +39,9 @@ def main() -> None:
     splits = {"train": train, "eval_in_distribution": held_out}
     if args.chains:
         splits["chains"] = generate(args.train, args.seed + 2, known, CHAINS)
+        splits["eval_seven"] = generate(args.eval, args.seed + 11, shares={SEVEN: 1.0})
+        known = {row["question"] for row in splits["eval_seven"]}
+        splits["seven"] = generate(args.train * 2 // 3, args.seed + 12, known, {SEVEN: 1.0})
     for name, rows in splits.items():
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (args.out / f"{name}.jsonl").write_text(text, encoding="utf-8")

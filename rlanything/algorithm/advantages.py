@@ -184,7 +184,8 @@ def process(groups: Sequence[Group], config: AlgorithmConfig, *, step_discount: 
     pushes the failing step down and those before it up, so a group without a success teaches as well.
 
     `step_discount` (gamma, 0 to 1) adds the z-scores of later turns: sum over k >= i of gamma^(k-i) z_k; 1 is that
-    paper's choice, 0 credits each step with its own signal alone. Turns without a signal take no part.
+    paper's choice, 0 credits each step with its own signal alone. Turns without a signal take no part, unless lambda
+    is 0.
     """
     _check_range("step_discount", step_discount)
     for group in groups:

@@ -153,8 +153,10 @@ def _algorithm(config: Config) -> Iterator[str]:
 
 
 def _prompts(config: Config) -> Iterator[str]:
-    rollout, own = config.rollout, any(Path(config.dataset.prompt).glob("policy*.jinja"))
-    if own and rollout.history != "paper" and rollout.max_interaction_step > 1:
+    rollout = config.rollout
+    longest = max(rollout.max_interaction_step, config.evaluation.max_interaction_step)
+    own = any(Path(config.dataset.prompt).glob("policy*.jinja"))
+    if own and rollout.history != "paper" and longest > 1:
         yield (
             f"rollout.history={rollout.history}: the policy's template in dataset.prompt is rendered anew for every "
             "turn; set history=paper"

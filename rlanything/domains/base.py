@@ -32,6 +32,7 @@ The default judge and the default rewriter serve it, as any domain of texts.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -165,6 +166,7 @@ class Domain(ABC):
         self.options: Any = make_options("dataset.options", self.Options, config.dataset.options)
         style = config.dataset.prompt
         self.written: Written | None = None
+        self._limit: tuple[asyncio.AbstractEventLoop, asyncio.Semaphore] | None = None
         self.images = ImageStore(Path(config.experiment.output_dir) / config.experiment.name / "images")
         self.judging, self.rewriting, self.demonstrating = StepJudging(style), Rewriting(style, self.check), None
 
@@ -197,6 +199,13 @@ class Domain(ABC):
     def at_once(self, most: int) -> int:
         """Episodes that this process plays at once, if a run wants at most `most`."""
         return min(most, self.capacity or most)
+
+    def limit(self, most: int) -> asyncio.Semaphore:
+        """Lets `at_once` episodes pass. Batches that are played beside one another share it, in one event loop."""
+        loop = asyncio.get_running_loop()
+        if self._limit is None or self._limit[0] is not loop:
+            self._limit = loop, asyncio.Semaphore(self.at_once(most))
+        return self._limit[1]
 
     @property
     def image_size(self) -> tuple[int, int] | None:

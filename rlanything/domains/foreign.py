@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import PositiveInt
 
 from rlanything.config.section import Section
 from rlanything.domains.answers import boxed, without_thoughts
-from rlanything.domains.base import ParsedAction
+from rlanything.domains.base import Env, ParsedAction
+from rlanything.domains.parts import RejectedTask, Rewriting
+from rlanything.types import Task
 
 
 class ForeignOptions(Section):
@@ -30,6 +33,32 @@ class ForeignOptions(Section):
     """Sum of rewards from which on a task is solved, for `success: return`."""
     instructions: str = ""
     """What the policy is told about the environment, with the prompt style `full`."""
+
+
+class ForeignRewriting(Rewriting):
+    """The default rewriter; a variant is proven by a reset, because an environment may refuse what a model writes."""
+
+    def __init__(self, style: str, make_env: Callable[[Task], Env], limit_s: float) -> None:
+        super().__init__(style, _check_seed)
+        self.make_env, self.limit_s = make_env, limit_s
+
+    async def prove(self, task: Task) -> Task:
+        env = self.make_env(task)
+        try:
+            async with asyncio.timeout(self.limit_s):
+                try:
+                    await env.reset()
+                finally:
+                    await env.close()
+        except Exception as error:  # an environment may raise anything
+            raise RejectedTask("environment", f"{error!r}") from error
+        return task
+
+
+def _check_seed(task: Task) -> None:
+    seed = task.payload["seed"]
+    if not isinstance(seed, int) or not 0 <= seed < 2**31:
+        raise RejectedTask("seed", f"{seed!r}, expected a whole number from 0 to 2^31")
 
 
 def shown(template: str, observation: Any, **more: str) -> str:

@@ -40,6 +40,11 @@ def make_domain(config: Config) -> Domain:
     templates = load_templates(config.dataset.prompt)
     domain = domain_class(config.dataset.domain)(config)
     parts = {"policy": domain, "judge": domain.judging, "test": domain.judging, "rewrite": domain.rewriting}
+    if templates and domain.image_size is not None:
+        raise ConfigError(
+            f"dataset.prompt: found a folder, but observations of dataset.domain={config.dataset.domain} are images, "
+            "which templates cannot show; expected full or compact"
+        )
     for name, template in templates.items():
         part, covers = parts[name], getattr(domain.judging, "covers", None)
         if part is None or (name, covers) in (("judge", "task"), ("test", "turn")):

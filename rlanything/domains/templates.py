@@ -34,7 +34,10 @@ class Template:
     def __init__(self, path: Path, variables: Sequence[str]) -> None:
         """Raises ConfigError for a file that is no template, or uses other variables."""
         self.path, self.raw = path, path.name.endswith(".raw.jinja")
-        environment = SandboxedEnvironment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+        # A line that holds a block alone leaves nothing. A raw prompt ends as its file does, mostly in a newline.
+        environment = SandboxedEnvironment(
+            undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=self.raw
+        )
         try:
             source = path.read_text(encoding="utf-8")
             used = meta.find_undeclared_variables(environment.parse(source))

@@ -39,7 +39,7 @@ class Player:
 
     def __init__(self, domain: Domain, policy: ChatModel, config: RolloutConfig, seed: str, judge: Judge) -> None:
         self.domain, self.policy, self.config, self.seed, self.judge = domain, policy, config, seed, judge
-        self._limit = asyncio.Semaphore(domain.at_once(config.max_concurrent))
+        self._limit = domain.limit(config.max_concurrent)
 
     async def group(self, task: Task, num: int, on_end: Callable[[], None]) -> Group:
         """Play `num` episodes of one task; `on_end` is called after each."""

@@ -109,9 +109,10 @@ class LabelJudge(Judge):
             rng = random.Random(f"{self.seed}/{group.task.id}/{place}")
             for _ in range(self.config.num_evaluation):
                 score = -label if rng.random() < self.config.label_noise else label
-                nothing = Judgement(prompt=Prompt(ids=[]), response_ids=[], logprobs=[], text="the domain's own label")
-                nothing.scores[place] = score
-                group.judgements.append(nothing)
+                # A score without remarks, which the rewriter would read.
+                judgement = Judgement(prompt=Prompt(ids=[]), response_ids=[], logprobs=[], text=f"\\boxed{{{score}}}")
+                judgement.scores[place] = score
+                group.judgements.append(judgement)
 
 
 class TestJudge(Judge):

@@ -20,9 +20,9 @@ from rlanything.domains.reasoning.domain import ReasoningDomain, ReasoningOption
 from rlanything.errors import TaskError
 from rlanything.types import Direction, Group, Prompt, Score, Task, Trajectory, Turn, assistant
 
-from .generator import EASY, FAMILIES, FIVE, FOUR, ONE, THREE, TWO, draw, shown
+from .generator import EASY, FAMILIES, FIVE, FOUR, ONE, SEVEN, THREE, TWO, draw, shown
 
-KINDS = (EASY, ONE, TWO, THREE, FOUR, FIVE)  # from easy to hard
+KINDS = (EASY, ONE, TWO, THREE, FOUR, FIVE, SEVEN)  # from easy to hard
 BRANCHES = {family.cells[1]: family.otherwise for family in FAMILIES if family.otherwise}
 OTHER_BRANCH = BRANCHES | {odd: even for even, odd in BRANCHES.items()}
 EASY_CALLS = 0.15  # share of demonstrations of easy problems that call the tool

@@ -58,6 +58,9 @@ def test_a_raw_template_is_the_whole_prompt_and_is_rendered_anew_for_every_turn(
 
     first, after, before, then = asyncio.run(play())
     shown = "".join(f"{i}) {a}\n" for i, a in enumerate(first.actions))
+    (folder / "policy.raw.jinja").write_text("{{ first }}\n")
+    ends = alfworld(world, folder, tmp_path).asked(task, first, ())[0]["content"]
+    assert ends == f"{first.text}\n", "a raw prompt ends as its file does"
     assert before.ids == chat.encode(f"<|user|>{first.text}\n{shown}<|assistant|>")
     lines = chat.tokenizer.decode(then.ids).splitlines()
     assert f"1. of {len(first.actions)}: {first.actions[0]} -> {after.text}".splitlines()[0] in lines
@@ -130,5 +133,13 @@ def test_a_template_that_fails_on_a_task_says_where(folder):
 def test_a_policy_s_template_asks_for_prompts_that_are_rendered_anew(folder):
     (folder / "policy.jinja").write_text("{{ first }}")
     config = Config(dataset=DatasetConfig(prompt=str(folder)))
+    with pytest.raises(ConfigError, match="rollout.history=append_only: the policy's template"):
+        check(config, learns=False)
+
+
+def test_evaluations_that_are_longer_than_episodes_in_training_count_too(folder):
+    (folder / "policy.jinja").write_text("{{ first }}")
+    config = Config(dataset=DatasetConfig(prompt=str(folder)))
+    config.rollout.max_interaction_step, config.evaluation.max_interaction_step = 1, 9
     with pytest.raises(ConfigError, match="rollout.history=append_only: the policy's template"):
         check(config, learns=False)

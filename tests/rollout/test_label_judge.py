@@ -36,6 +36,7 @@ def test_exact_labels_are_the_step_signal_and_train_no_reward_model():
     assert made.trajectories[0].turns[0].advantage == 1 and made.trajectories[0].turns[2].advantage is None
     assert reward_samples([made], [0.0, 1.0], "token") == []
     assert diagnostics([made])["rm_process_accuracy"] == 1.0
+    assert {j.text for j in made.judgements} == {"\\boxed{1}", "\\boxed{-1}"}, "no remark that a rewriter would read"
 
 
 def test_noise_flips_as_many_as_it_says_and_the_same_ones_again():

@@ -5,21 +5,20 @@ Source: gymnasium.farama.org, "Basic Usage" and the API of Env and spaces.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from rlanything.config.plugins import load_module
 from rlanything.config.schema import Config
 from rlanything.domains.base import Domain, Env, Observation, ParsedAction
-from rlanything.domains.foreign import boxed_action, seeds, told_form
+from rlanything.domains.foreign import ForeignRewriting, boxed_action, seeds, told_form
 from rlanything.domains.gymnasium.env import GymnasiumEnv
 from rlanything.domains.gymnasium.options import GymnasiumOptions
 from rlanything.domains.gymnasium.texts import action_names, observed
-from rlanything.domains.parts import RejectedTask
 from rlanything.errors import TaskError
 from rlanything.types import Task
 
 INSTALL = 'dataset.domain=gymnasium needs the package gymnasium: pip install -e ".[gymnasium]"'
-UNWRITABLE = (TypeError, KeyError, ValueError, IndexError)  # what `observed` raises
 
 
 class GymnasiumDomain(Domain):
@@ -30,14 +29,16 @@ class GymnasiumDomain(Domain):
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
+        self.rewriting = ForeignRewriting(config.dataset.prompt, self.make_env, config.rollout.env_timeout_s)
         env = self._make({})  # finds a wrong id before models are loaded
         try:
             shown, _ = env.reset(seed=0)
             observed(env, shown, self.options.observation)
-        except UNWRITABLE as error:
+        except Exception as error:  # an environment may raise anything
             raise TaskError(
-                f"dataset.options.observation: an observation of {self.options.id} ({env.observation_space}) cannot be "
-                f"written as text so: {error!r}; give a template of its keys"
+                f"dataset.options.id={self.options.id}: its first observation ({env.observation_space}) cannot be "
+                f"made, or written as text: {error!r}; correct dataset.options.arguments, or give a template "
+                "(dataset.options.observation)"
             ) from error
         names = action_names(env, self.options.actions)
         if (num := len(self.options.actions)) and num != getattr(env.action_space, "n", 0):
@@ -58,22 +59,14 @@ class GymnasiumDomain(Domain):
         ]
 
     def make_env(self, task: Task) -> Env:
-        return GymnasiumEnv(self._make(_arguments(task)), int(task.payload["seed"]), self.options)
+        make = partial(self._make, _arguments(task))
+        return GymnasiumEnv(make, int(task.payload["seed"]), self.options)
 
     def describe(self, task: Task) -> str:
         return ", ".join([self.options.id, *(f"{key}={value}" for key, value in task.payload.items())])
 
     def parse_action(self, text: str, observation: Observation) -> ParsedAction:
         return boxed_action(text)
-
-    def check(self, task: Task) -> None:
-        """Make the environment with the new arguments, and reset it. Raises RejectedTask."""
-        try:
-            env = self._make(_arguments(task))
-            env.reset(seed=int(task.payload["seed"]))
-            env.close()
-        except Exception as error:  # an environment may raise anything for arguments that it does not take
-            raise RejectedTask("environment", f"{error!r}") from error
 
     def _make(self, changed: dict[str, Any]) -> Any:
         """The environment, with its picture of characters if it has one. Raises TaskError."""
@@ -91,7 +84,7 @@ class GymnasiumDomain(Domain):
             if "ansi" in getattr(kind, "metadata", {}).get("render_modes", ()):
                 arguments = {"render_mode": "ansi"} | arguments
             return gymnasium.make(name, disable_env_checker=True, **arguments)  # it warns of details at every episode
-        except (gymnasium.error.Error, ImportError, TypeError, ValueError) as error:
+        except Exception as error:  # an environment may raise anything for arguments that it does not take
             raise TaskError(f"dataset.options.id={self.options.id}: {error}") from error
 
 

@@ -2,37 +2,48 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from rlanything.domains.base import Env, Observation
 from rlanything.domains.foreign import is_solved
 from rlanything.domains.gymnasium.options import GymnasiumOptions
 from rlanything.domains.gymnasium.texts import action_names, observed, read_action
+from rlanything.processes.threads import DaemonThread
 from rlanything.types import Score
 
 
 class GymnasiumEnv(Env):
-    """Seeds, steps and scores. The environment is called in threads, because it may compute for long."""
+    """Seeds, steps and scores. The environment lives in a thread of its own, because it may take long or hang."""
 
-    def __init__(self, env: Any, seed: int, options: GymnasiumOptions) -> None:
-        self.env, self.seed, self.options = env, seed, options
-        self.names = action_names(env, options.actions)
+    def __init__(self, make: Callable[[], Any], seed: int, options: GymnasiumOptions) -> None:
+        self.make, self.seed, self.options = make, seed, options
+        self.thread = DaemonThread()
+        self.env: Any = None
         self.total, self.last = 0.0, Observation("")
 
     async def reset(self) -> Observation:
-        return await asyncio.to_thread(self._reset)
+        return await self.thread.call(self._reset)
 
     async def step(self, action: str | None) -> Observation:
-        return await asyncio.to_thread(self._step, action)
+        return await self.thread.call(self._step, action)
 
     async def score(self, last: Observation) -> Score:
         return Score(success=last.success, reward=self.total)
 
     async def close(self) -> None:
-        await asyncio.to_thread(self.env.close)
+        try:
+            await self.thread.call(self._close)
+        finally:
+            self.thread.stop()
+
+    def _close(self) -> None:
+        if self.env is not None:
+            self.env.close()
 
     def _reset(self) -> Observation:
+        self.env = self.make()
+        self.names = action_names(self.env, self.options.actions)
         shown, info = self.env.reset(seed=self.seed)
         self.last = self._seen(shown, info)
         return self.last

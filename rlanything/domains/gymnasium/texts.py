@@ -77,8 +77,10 @@ def action_names(env: Any, given: Sequence[str]) -> tuple[str, ...]:
     if given:
         return tuple(given)
     kind = getattr(env.unwrapped, "actions", None)
-    if inspect.isclass(kind) and issubclass(kind, enum.Enum):
-        return tuple(action.name for action in kind)
+    if inspect.isclass(kind) and issubclass(kind, enum.IntEnum):
+        called = {int(action): action.name for action in kind}
+        if all(space.start + i in called for i in range(space.n)):  # it may name more than the space has
+            return tuple(called[space.start + i] for i in range(space.n))
     name = env.spec.id.rpartition("/")[2].partition("-")[0] if env.spec else ""
     known = next((names for start, names in NAMES.items() if name.startswith(start)), ())
     return known if len(known) == space.n else tuple(str(space.start + i) for i in range(space.n))

@@ -1,12 +1,12 @@
 """OpenEnv's protocol: JSON schemas over HTTP, and one environment for each WebSocket.
 
-Source: github.com/meta-pytorch/OpenEnv, core/env_server/http_server.py (releases 0.3 and 0.10).
+Source: github.com/meta-pytorch/OpenEnv, core/env_server/http_server.py (release 0.3.0).
 """
 
 from __future__ import annotations
 
+import http.client
 import json
-import urllib.error
 import urllib.request
 from types import TracebackType
 from typing import Any
@@ -32,24 +32,33 @@ def schemas(url: str) -> dict[str, Any]:
     try:
         with urllib.request.urlopen(f"{url.rstrip('/')}/schema", timeout=WAIT_S) as answer:
             found = json.load(answer)
-    except (OSError, ValueError, urllib.error.URLError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         raise TaskError(
             f"dataset.options.url={url}: no OpenEnv server answers there ({error}); start it, or correct the address"
         ) from error
-    if not isinstance(found, dict) or not isinstance(found.get("action"), dict):
-        raise TaskError(f"dataset.options.url={url}: what answers there is no OpenEnv server (/schema has no action)")
+    for name in ("action", "observation"):
+        if not isinstance(found, dict) or not isinstance(found.get(name), dict) or "properties" not in found[name]:
+            raise TaskError(
+                f"dataset.options.url={url}: what answers there is no OpenEnv server (/schema has no properties of the "
+                f"{name})"
+            )
     return found
+
+
+def client_library() -> Any:
+    """The package aiohttp. Raises TaskError if it is missing."""
+    try:
+        import aiohttp
+    except ImportError as error:
+        raise TaskError(INSTALL) from error
+    return aiohttp
 
 
 class Session:
     """A WebSocket of the server, which is one environment. Raises SessionError if the server cannot go on."""
 
     def __init__(self, url: str) -> None:
-        try:
-            import aiohttp
-        except ImportError as error:
-            raise TaskError(INSTALL) from error
-        self.aiohttp, self.url = aiohttp, f"ws{url.removeprefix('http').rstrip('/')}/ws"
+        self.aiohttp, self.url = client_library(), f"ws{url.removeprefix('http').rstrip('/')}/ws"
         self.http: Any = None
         self.socket: Any = None
 
@@ -57,16 +66,20 @@ class Session:
         self.http = self.aiohttp.ClientSession()
         try:
             self.socket = await self.http.ws_connect(self.url, max_msg_size=MAX_BYTES)
-        except self.aiohttp.ClientError as error:
+        except BaseException as error:  # a cancellation too
             await self.http.close()
-            raise SessionError(f"{self.url}: {error}") from error
+            if isinstance(error, self.aiohttp.ClientError):
+                raise SessionError(f"{self.url}: {error}") from error
+            raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        await self.socket.close()
-        await self.http.close()
+        try:
+            await self.socket.close()
+        finally:
+            await self.http.close()
 
     async def ask(self, kind: str, data: dict[str, Any]) -> dict[str, Any]:
         """Send a message, `reset` or `step`; returns the answer's data: observation, reward, done.

@@ -8,10 +8,11 @@ from typing import Any
 from rlanything.config.schema import Config
 from rlanything.domains.answers import last_object, without_thoughts
 from rlanything.domains.base import Domain, Env, Observation, ParsedAction
-from rlanything.domains.foreign import boxed_action, seeds, told_form
-from rlanything.domains.openenv.client import schemas
+from rlanything.domains.foreign import ForeignRewriting, boxed_action, seeds, told_form
+from rlanything.domains.openenv.client import client_library, schemas
 from rlanything.domains.openenv.env import OpenenvEnv
 from rlanything.domains.openenv.options import OpenenvOptions
+from rlanything.errors import TaskError
 from rlanything.types import Task
 
 OF_EVERY_ACTION = "metadata"  # a field of the base class, which no environment reads
@@ -25,7 +26,21 @@ class OpenenvDomain(Domain):
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        self.action = schemas(self.options.url)["action"]  # finds a wrong address before models are loaded
+        client_library()
+        found = schemas(self.options.url)  # finds a wrong address before models are loaded
+        self.action = found["action"]
+        told = list(found["observation"]["properties"])
+        if (key := self.options.success) not in ("reward", "return", "done", *told):
+            raise TaskError(
+                f"dataset.options.success: found {key}, expected reward, return, done, or one of {', '.join(told)}"
+            )
+        try:
+            self.options.observation.format(**dict.fromkeys(["observation", *told], ""))
+        except (KeyError, IndexError, ValueError) as error:
+            raise TaskError(
+                f"dataset.options.observation: {error!r}; it may use observation, {', '.join(told)}"
+            ) from error
+        self.rewriting = ForeignRewriting(config.dataset.prompt, self.make_env, config.rollout.env_timeout_s)
         self.fields: dict[str, Any] = {k: v for k, v in self.action["properties"].items() if k != OF_EVERY_ACTION}
         self.required: list[str] = [name for name in self.action.get("required", ()) if name in self.fields]
         if config.dataset.prompt != "compact":
@@ -56,6 +71,12 @@ class OpenenvDomain(Domain):
         if only is None or said.action is None:
             return ParsedAction(None, f"no JSON object with the keys {', '.join(self.required) or 'of an action'}")
         return ParsedAction(json.dumps({only: said.action}, ensure_ascii=False))
+
+    def typed_action(self, text: str, observation: Observation) -> str:
+        parsed = self.parse_action(text, observation)
+        if parsed.action is None:
+            raise ValueError(parsed.error)
+        return parsed.action
 
     def _only_text(self) -> str | None:
         """The only field that an action must have, if it is a text."""

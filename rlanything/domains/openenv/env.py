@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import AsyncExitStack
 from typing import Any
 
+from rlanything.domains.answers import last_object
 from rlanything.domains.base import Env, Observation
 from rlanything.domains.foreign import is_solved, shown
 from rlanything.domains.openenv.client import RefusedAction, Session
@@ -28,7 +28,9 @@ class OpenenvEnv(Env):
         try:
             if action is None:
                 raise RefusedAction("no action")
-            return self._seen(await self.session.ask("step", json.loads(action)))
+            if (found := last_object(action, ())) is None:
+                raise RefusedAction(f"{action!r}, expected a JSON object")
+            return self._seen(await self.session.ask("step", found))
         except RefusedAction as error:
             return Observation(f"Not an action: {error}", invalid=True)
 

@@ -42,8 +42,11 @@ class Secret(gymnasium.Env):
 
 
 class Named(enum.IntEnum):
-    stay = 0
+    """In another order than the numbers, and with more than the space has."""
+
     leap = 1
+    stay = 0
+    fly = 2
 
 
 class Masked(gymnasium.Env):
@@ -167,9 +170,13 @@ def test_colours_become_words_and_nothing_else_changes():
         ({"id": "FrozenLake-v99"}, "id=FrozenLake-v99: .*v1"),
         ({"id": "FrozenLakes-v1"}, "Did you mean"),
         ({"id": "FrozenLake-v1", "arguments": {"maps": 1}}, "unexpected keyword argument 'maps'"),
+        ({"id": "FrozenLake-v1", "arguments": {"map_name": "9x9"}}, "id=FrozenLake-v1: '9x9'"),
         ({"id": "FrozenLake-v1", "actions": ["go"]}, "found 1 names, but the actions of FrozenLake-v1 are Discrete"),
         ({"id": "Secret-v0", "actions": ["go"]}, "found 1 names, but .* Text"),
-        ({"id": "Secret-v0", "observation": "{colour}"}, r"observation: (.|\n)*KeyError.*give a template of its keys"),
+        (
+            {"id": "Secret-v0", "observation": "{colour}"},
+            r"id=Secret-v0: its first observation (.|\n)*KeyError.*give a template",
+        ),
         ({}, "dataset.options.id: found nothing"),
     ],
 )
@@ -183,9 +190,13 @@ def test_the_rewriter_changes_arguments_and_only_what_the_environment_takes():
     [task, *_] = secret.tasks("train")
     assert '"word": "mug"' in secret.rewriting.messages(task, Direction.HARDER, 1.0, "")[-1]["content"]
     new = secret.rewriting.parse('{"word": "teapot", "seed": 7}', task, Direction.HARDER, "q")
+    assert asyncio.run(secret.rewriting.prove(new)) is new
     assert play(secret, "teapot", task=new)[0][-1].done and secret.describe(new) == "Secret-v0, word=teapot, seed=7"
+    empty = secret.rewriting.parse('{"word": "", "seed": 7}', task, Direction.HARDER, "q")
     with pytest.raises(RejectedTask, match="the word is empty"):
-        secret.rewriting.parse('{"word": "", "seed": 7}', task, Direction.HARDER, "q")
+        asyncio.run(secret.rewriting.prove(empty))
+    with pytest.raises(RejectedTask, match="seed: -1, expected a whole number"):
+        secret.rewriting.parse('{"word": "cup", "seed": -1}', task, Direction.HARDER, "q")
 
 
 def test_a_missing_package_is_named(monkeypatch):
