@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -32,7 +33,7 @@ class Shape:
 def model_shape(model: ModelConfig, parameters: float) -> Shape:
     """The shape by the model's config.json, or by its number of parameters: 12 layers width^2, width = 128 layers."""
     file = local_folder(model.path) / "config.json"
-    if file.is_file():
+    with suppress(OSError, ValueError):  # a damaged file is named where the model is checked
         found = json.loads(file.read_text(encoding="utf-8"))
         found = found.get("text_config") or found
         if "hidden_size" in found and "num_hidden_layers" in found:

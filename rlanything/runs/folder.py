@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,9 +81,24 @@ class RunFolder:
             models = {role: fingerprint(self.config.model.of(role).path) for role in ROLES}
             if self._used() and (self.path / "config.yaml").exists():
                 self._refuse_other_run(models)
+            self._keep_templates()
             write_atomic(self.path / "models.json", json.dumps(models))
             write_atomic(self.path / "config.yaml", to_yaml(self.config))
             yield
+
+    def _keep_templates(self) -> None:
+        """Copy the templates of the prompts (`dataset.prompt=FOLDER`). Raises RunError if the run began with others."""
+        kept = self.path / "prompts"
+        now = {path.name: path.read_text(encoding="utf-8") for path in Path(self.config.dataset.prompt).glob("*.jinja")}
+        before = {path.name: path.read_text(encoding="utf-8") for path in kept.glob("*.jinja")}
+        if self._used() and now != before:
+            raise RunError(
+                f"{self.path}: holds a run with other templates than {self.config.dataset.prompt} has now (it began "
+                f"with those of {kept}); choose another experiment.name, or remove the folder"
+            )
+        shutil.rmtree(kept, ignore_errors=True)
+        for name, text in now.items():
+            write_atomic(kept / name, text)
 
     def _used(self) -> bool:
         """True if anything was measured here. A run that failed at its start may be started with other values."""

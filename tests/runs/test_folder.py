@@ -83,6 +83,22 @@ def test_an_evaluation_that_was_cut_off_in_its_first_split_is_not_mixed_with_ano
         begin(config)
 
 
+def test_a_run_keeps_its_templates_and_goes_on_with_no_others(config: Config, tmp_path: Path) -> None:
+    file = tmp_path / "prompts/judge.jinja"
+    file.parent.mkdir()
+    file.write_text("one")
+    config.dataset.prompt = str(file.parent)
+    with RunFolder(config).open():
+        pass
+    file.write_text("two")  # nothing was measured yet
+    begin(config)
+    begin(config)
+    assert (RunFolder(config).path / "prompts/judge.jinja").read_text() == "two"
+    file.write_text("three")
+    with pytest.raises(RunError, match=r"other templates than .*prompts has now \(it began with those of"):
+        begin(config)
+
+
 def test_a_run_that_failed_at_its_start_may_be_started_otherwise(config: Config) -> None:
     with RunFolder(config).open():
         pass
