@@ -325,3 +325,47 @@ def test_a_model_without_tokenizer_or_chat_template_is_named(world, tmp_path):
     chat.tokenizer.save_pretrained(tmp_path / "bare")
     with pytest.raises(ChatError, match="no chat template"):
         Chat(ModelConfig(path=str(tmp_path / "bare")))
+
+
+class OneSeat(AlfworldDomain):
+    """An environment that plays one episode at a time, and says how many it saw at once."""
+
+    capacity = 1
+    now = most = 0
+
+    def make_env(self, task):
+        env, domain = super().make_env(task), self
+        reset, close = env.reset, env.close
+
+        async def counted_reset():
+            domain.now += 1
+            domain.most = max(domain.most, domain.now)
+            return await reset()
+
+        async def counted_close():
+            domain.now -= 1
+            await close()
+
+        env.reset, env.close = counted_reset, counted_close
+        return env
+
+
+def test_batches_that_are_played_beside_one_another_share_the_environment_s_capacity(world, model):
+    domain = OneSeat(config_of("alfworld", world.games, max_step=4, show_actions="here"))
+
+    async def batches():
+        players = [Player(domain, model, SHORT, f"seed{i}", Judge()) for i in range(3)]
+        tasks = domain.tasks("train")
+        return await asyncio.gather(*(p.group(tasks[i], 2, lambda: None) for i, p in enumerate(players)))
+
+    groups = asyncio.run(batches())
+    assert [len(g.trajectories) for g in groups] == [2, 2, 2] and domain.most == 1 and domain.now == 0
+    assert asyncio.run(batches())[0].valid, "another event loop has a limit of its own"
+
+
+def test_a_cut_response_ends_an_episode_only_if_the_conversation_would_go_on_from_it(domain, model):
+    cut = SHORT.model_copy(update={"max_response_tokens": 1})
+    [ended] = play(domain, model, cut, num=1).trajectories
+    assert ended.ending is Ending.LENGTH and len(ended.turns) == 1
+    [went_on] = play(domain, model, cut.model_copy(update={"history": "paper"}), num=1).trajectories
+    assert went_on.ending is Ending.TURNS and len(went_on.turns) == 3
