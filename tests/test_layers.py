@@ -18,7 +18,7 @@ BELOW = {
     "config": {"errors"},
     "sandbox": {"errors", "processes"},
     "algorithm": {"errors", "types", "config"},
-    "domains": {"errors", "types", "config", "algorithm", "sandbox"},
+    "domains": {"errors", "types", "config", "algorithm", "processes", "sandbox"},
     "engines": {"errors", "types", "config", "processes", "weights"},
     "learner": {"errors", "types", "config", "processes", "weights"},
     "rollout": {"errors", "types", "config", "algorithm", "domains", "engines"},

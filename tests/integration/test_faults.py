@@ -79,10 +79,10 @@ def test_a_broken_checkpoint_is_named_and_the_run_goes_on_from_the_one_before_it
 
 
 def test_a_loss_that_is_not_finite_stops_before_the_weights_are_used(started, tmp_path, run_broken):
-    started.training.policy.lr = 1e30
+    started.training.policy.lr = started.training.reward.lr = 1e30
     assert_clear(run_broken(started), "is not finite, no step was taken", "lower the learning rate")
     assert checkpoint.latest(tmp_path / "run/checkpoints").name == "step_000001"
-    started.training.policy.lr = 1e-3
+    started.training.policy.lr = started.training.reward.lr = 1e-3
     train(started)
     assert checkpoint.latest(tmp_path / "run/checkpoints").name == "step_000002"
 
