@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from string import Formatter
 from typing import Any
 
 from pydantic import PositiveInt
 
 from rlanything.config.section import Section
 from rlanything.domains.answers import boxed, without_thoughts
-from rlanything.domains.base import Env, ParsedAction
+from rlanything.domains.base import Domain, ParsedAction
 from rlanything.domains.parts import RejectedTask, Rewriting
 from rlanything.types import Task
 
@@ -38,14 +39,14 @@ class ForeignOptions(Section):
 class ForeignRewriting(Rewriting):
     """The default rewriter; a variant is proven by a reset, because an environment may refuse what a model writes."""
 
-    def __init__(self, style: str, make_env: Callable[[Task], Env], limit_s: float) -> None:
-        super().__init__(style, _check_seed)
-        self.make_env, self.limit_s = make_env, limit_s
+    def __init__(self, domain: Domain) -> None:
+        super().__init__(domain.config.dataset.prompt, _check_seed)
+        self.domain, self.rollout = domain, domain.config.rollout
 
     async def prove(self, task: Task) -> Task:
-        env = self.make_env(task)
+        env = self.domain.make_env(task)
         try:
-            async with asyncio.timeout(self.limit_s):
+            async with self.domain.limit(self.rollout.max_concurrent), asyncio.timeout(self.rollout.env_timeout_s):
                 try:
                     await env.reset()
                 finally:
@@ -75,8 +76,14 @@ def shown(template: str, observation: Any, **more: str) -> str:
     return observation if isinstance(observation, str) else texts[0] if len(texts) == 1 else whole
 
 
+def names_in(template: str) -> set[str]:
+    """The keys that a format string asks for. Raises ValueError if it is none."""
+    fields = (name for _, name, _, _ in Formatter().parse(template) if name is not None)
+    return {name.partition(".")[0].partition("[")[0] for name in fields}
+
+
 def seeds(split: str, num: int) -> range:
-    """`num` seeds for a split. Those of other splits are others, and all fit 32 bits."""
+    """`num` seeds for a split; all fit 32 bits. Two splits begin at the same seed with a chance of 1 in 2,000."""
     first = zlib.crc32(split.encode()) % 2000 * 1_000_000
     return range(first, first + num)
 

@@ -29,7 +29,7 @@ class GymnasiumDomain(Domain):
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        self.rewriting = ForeignRewriting(config.dataset.prompt, self.make_env, config.rollout.env_timeout_s)
+        self.rewriting = ForeignRewriting(self)
         env = self._make({})  # finds a wrong id before models are loaded
         try:
             shown, _ = env.reset(seed=0)

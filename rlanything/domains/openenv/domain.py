@@ -8,7 +8,7 @@ from typing import Any
 from rlanything.config.schema import Config
 from rlanything.domains.answers import last_object, without_thoughts
 from rlanything.domains.base import Domain, Env, Observation, ParsedAction
-from rlanything.domains.foreign import ForeignRewriting, boxed_action, seeds, told_form
+from rlanything.domains.foreign import ForeignRewriting, boxed_action, names_in, seeds, told_form
 from rlanything.domains.openenv.client import client_library, schemas
 from rlanything.domains.openenv.env import OpenenvEnv
 from rlanything.domains.openenv.options import OpenenvOptions
@@ -35,12 +35,15 @@ class OpenenvDomain(Domain):
                 f"dataset.options.success: found {key}, expected reward, return, done, or one of {', '.join(told)}"
             )
         try:
-            self.options.observation.format(**dict.fromkeys(["observation", *told], ""))
-        except (KeyError, IndexError, ValueError) as error:
+            unknown = names_in(self.options.observation) - {"observation", *told}
+        except ValueError as error:
+            raise TaskError(f"dataset.options.observation: {error}") from error
+        if unknown:
             raise TaskError(
-                f"dataset.options.observation: {error!r}; it may use observation, {', '.join(told)}"
-            ) from error
-        self.rewriting = ForeignRewriting(config.dataset.prompt, self.make_env, config.rollout.env_timeout_s)
+                f"dataset.options.observation: asks for {', '.join(sorted(unknown))}; it may use observation, "
+                f"{', '.join(told)}"
+            )
+        self.rewriting = ForeignRewriting(self)
         self.fields: dict[str, Any] = {k: v for k, v in self.action["properties"].items() if k != OF_EVERY_ACTION}
         self.required: list[str] = [name for name in self.action.get("required", ()) if name in self.fields]
         if config.dataset.prompt != "compact":

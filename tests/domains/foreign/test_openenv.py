@@ -119,6 +119,27 @@ def test_the_project_s_own_template_needs_one_text_which_a_response_may_be(tmp_p
         process.wait()
 
 
+@needs_openenv
+def test_what_no_observation_has_is_named_at_the_start(guess):
+    with pytest.raises(TaskError, match="observation: asks for hints; it may use observation, .*hint"):
+        domain(guess, observation="{hints} {tries:.2f}")
+    with pytest.raises(TaskError, match="success: found solved, expected reward, return, done, or one of"):
+        domain(guess, success="solved")
+    with pytest.raises(ValueError, match="no JSON object with the keys guess"):
+        domain(guess).typed_action("hello", None)
+
+
+@needs_openenv
+def test_variants_are_proven_one_after_the_other_where_the_server_has_one_seat(guess):
+    own = domain(guess, arguments={"top": 4})
+    [task, *_] = own.tasks("train")
+
+    async def proofs():
+        return await asyncio.gather(*(own.rewriting.prove(task) for _ in range(6)), return_exceptions=True)
+
+    assert asyncio.run(proofs()) == [task] * 6
+
+
 def test_an_address_where_no_openenv_answers_is_named():
     with pytest.raises(TaskError, match="url=http://127.0.0.1:9: no OpenEnv server answers there"):
         domain("http://127.0.0.1:9")
