@@ -1,4 +1,4 @@
-"""What domains of other projects' environments share: tasks are seeds, and rewards say whether one is solved."""
+"""Domains of other projects' environments share this: tasks are seeds, and rewards say whether one is solved."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class ForeignOptions(Section):
     """Format string of an observation, with the observation's own keys, and `observation` for all of it as JSON. Empty
     shows an observation that is a text or holds one alone, else JSON."""
     success: str = "reward"
-    """What solves a task: `reward`, that the episode ends with a last reward above 0; `return`, that the sum of rewards
-    reaches `success_from`; `done`, that it ends before any limit; or a key of what the environment tells that is true
-    at the end."""
+    """A task is solved with `reward` if the episode ends with a last reward above 0, with `return` if their sum
+    reaches `success_from`, with `done` if it ends before any limit. Any other word is a key of what the environment
+    tells, which must be true at the end."""
     success_from: float = 1.0
     """Sum of rewards from which on a task is solved, for `success: return`."""
     instructions: str = ""
-    """What the policy is told about the environment, with the prompt style `full`."""
+    """The policy is told this about the environment, with the prompt style `full`."""
 
 
 class ForeignRewriting(Rewriting):
@@ -46,11 +46,13 @@ class ForeignRewriting(Rewriting):
     async def prove(self, task: Task) -> Task:
         env = self.domain.make_env(task)
         try:
-            async with self.domain.limit(self.rollout.max_concurrent), asyncio.timeout(self.rollout.env_timeout_s):
+            async with self.domain.limit(self.rollout.max_concurrent):
                 try:
-                    await env.reset()
+                    async with asyncio.timeout(self.rollout.env_timeout_s):
+                        await env.reset()
                 finally:
-                    await env.close()
+                    async with asyncio.timeout(self.rollout.env_timeout_s):  # it may wait for a reset that hangs
+                        await env.close()
         except Exception as error:  # an environment may raise anything
             raise RejectedTask("environment", f"{error!r}") from error
         return task

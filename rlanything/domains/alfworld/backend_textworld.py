@@ -6,11 +6,9 @@ because an ordinary run does not need them.
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 from rlanything.domains.alfworld.env import observe
 from rlanything.domains.alfworld.model import Game
@@ -18,8 +16,7 @@ from rlanything.domains.alfworld.progress import Progress
 from rlanything.domains.alfworld.simulator import Episode
 from rlanything.domains.base import Env, Observation
 from rlanything.errors import ClearError
-
-T = TypeVar("T")
+from rlanything.processes.threads import DaemonThread
 
 # Fast Downward's translator keeps module globals: one game is loaded or stepped at a time.
 _lock = threading.Lock()
@@ -77,21 +74,6 @@ class TextWorldEpisode:
         return str(state["feedback"])
 
 
-async def _in_thread(function: Callable[..., T], *args: Any) -> T:
-    """Like asyncio.to_thread, but in a daemon thread: the process can end while a call hangs in TextWorld."""
-    called: Future[T] = Future()
-    called.set_running_or_notify_cancel()  # so that set_result works even if the waiting task was cancelled
-
-    def call() -> None:
-        try:
-            called.set_result(function(*args))
-        except BaseException as error:
-            called.set_exception(error)
-
-    threading.Thread(target=call, daemon=True).start()
-    return await asyncio.wrap_future(called)
-
-
 class TextWorldEnv(Env):
     """A TextWorld episode as the loop sees it. Steps run in a thread, so that other episodes go on meanwhile.
 
@@ -100,15 +82,15 @@ class TextWorldEnv(Env):
     """
 
     def __init__(self, data: Mapping[str, Any], game: Game) -> None:
-        self._data = data
+        self._data, self._thread = data, DaemonThread()
         self._episode: TextWorldEpisode | None = None
         self._shadow = Episode(game)
 
     async def reset(self) -> Observation:
         """Raises TextWorldMissing."""
         if self._episode is None:
-            self._episode = await _in_thread(TextWorldEpisode, self._data)
-        text = await _in_thread(self._episode.reset)
+            self._episode = await self._thread.call(TextWorldEpisode, self._data)
+        text = await self._thread.call(self._episode.reset)
         self._equal = self._shadow.reset() == text
         self._progress = Progress(self._shadow)
         return observe(text, self._episode.admissible)
@@ -117,7 +99,7 @@ class TextWorldEnv(Env):
         if self._episode is None:
             raise RuntimeError("TextWorldEnv.step before reset: call reset first")
         command = action or ""
-        text, won = await _in_thread(self._episode.step, command)
+        text, won = await self._thread.call(self._episode.step, command)
         shadow_text, _ = self._shadow.step(command)
         label, reason = self._progress.step(command, shadow_text)
         self._equal = self._equal and shadow_text == text
@@ -125,6 +107,7 @@ class TextWorldEnv(Env):
         return observe(text, self._episode.admissible, won, *known)
 
     async def close(self) -> None:
+        self._thread.stop()
         if self._episode is not None:
             self._episode.close()
             self._episode = None

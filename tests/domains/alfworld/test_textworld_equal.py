@@ -154,11 +154,11 @@ def test_textworld_backend_gives_the_loop_the_same_observations_and_labels(fast)
 def test_a_call_that_hangs_keeps_neither_the_event_loop_nor_the_process():
     code = (
         "import asyncio, time\n"
-        "from rlanything.domains.alfworld.backend_textworld import _in_thread\n"
+        "from rlanything.processes.threads import DaemonThread\n"
         "async def main():\n"
-        "    assert await _in_thread(abs, -1) == 1\n"
+        "    assert await DaemonThread().call(abs, -1) == 1\n"
         "    async with asyncio.timeout(0.1):\n"
-        "        await _in_thread(time.sleep, 600)\n"
+        "        await DaemonThread().call(time.sleep, 600)\n"
         "asyncio.run(main())\n"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)

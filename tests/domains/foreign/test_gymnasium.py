@@ -2,6 +2,7 @@
 
 import asyncio
 import enum
+import threading
 from string import printable
 
 import gymnasium
@@ -197,6 +198,16 @@ def test_the_rewriter_changes_arguments_and_only_what_the_environment_takes():
         asyncio.run(secret.rewriting.prove(empty))
     with pytest.raises(RejectedTask, match="seed: -1, expected a whole number"):
         secret.rewriting.parse('{"word": "cup", "seed": -1}', task, Direction.HARDER, "q")
+
+
+def test_a_reset_that_hangs_is_refused_in_time_and_holds_nobody_up(monkeypatch):
+    hung = threading.Event()
+    secret = domain(id="Secret-v0", arguments={"word": "mug"})
+    secret.config.rollout.env_timeout_s = 0.2
+    monkeypatch.setattr(Secret, "reset", lambda self, **keys: hung.wait(60))
+    with pytest.raises(RejectedTask, match="TimeoutError"):
+        asyncio.run(asyncio.wait_for(secret.rewriting.prove(secret.tasks("train")[0]), 20))
+    hung.set()
 
 
 def test_a_missing_package_is_named(monkeypatch):
