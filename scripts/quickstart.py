@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from coding_problems import GENERATED
 from reasoning_problems import GENERATED_REASONING
@@ -60,16 +60,6 @@ QUICKSTARTS = {
         "arithmetic problems",
         ("scripts/generate_reasoning.py",),
     ),
-    "chains": Quickstart(
-        "chains",
-        "cache/quickstart/chains",
-        ("scripts/make_tiny_models.py", "--domain", GENERATED_REASONING, "--vocab", "900", "--hidden", "192"),
-        {"policy": "tiny", "reward": "policy", "rewriter": "policy"},
-        "problems",
-        "problems of four and five calls",
-        ("scripts/generate_reasoning.py", "--chains"),
-        entry="reasoning_rl.py",
-    ),
     "osworld": Quickstart(
         "quickstart_osworld",
         "cache/quickstart/osworld",
@@ -77,6 +67,14 @@ QUICKSTARTS = {
         {"policy": "tiny", "reward": "policy", "rewriter": "policy"},
     ),
 }
+QUICKSTARTS["chains"] = replace(
+    QUICKSTARTS["reasoning"],
+    run="chains",
+    cache="cache/quickstart/chains",
+    what="problems of four and five calls",
+    generate=("scripts/generate_reasoning.py", "--chains"),
+    entry="reasoning_rl.py",
+)
 
 
 def stages(domain: str, seed: int, overrides: list[str]) -> list[tuple[str, list[str]]]:

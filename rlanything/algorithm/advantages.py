@@ -256,9 +256,13 @@ def grouped_gae(groups: Sequence[Group], config: AlgorithmConfig, *, discount: f
             turn.advantage = float(z)
 
 
-_OF_STEPS = (step_index, step_index_absorbing, separate, process)
-_OF_OUTCOMES = (trajectory, leave_one_out, same_state, grouped_gae)
-RULES: dict[str, Rule] = {rule.__name__: rule for rule in (*_OF_STEPS, *_OF_OUTCOMES)}
+RULES: dict[str, Rule] = {
+    rule.__name__: rule
+    for rule in (
+        *(step_index, step_index_absorbing, separate, process),
+        *(trajectory, leave_one_out, same_state, grouped_gae),
+    )
+}
 
 
 def discounted(values: Sequence[float], discount: float) -> list[float]:
