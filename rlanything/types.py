@@ -217,7 +217,7 @@ class Turn(Exchange):
     action: str | None
     """The parsed action; None if the text holds none."""
     actions: tuple[str, ...] = ()
-    """What was admissible before it, if a prompt of the user's may ask for it. It is not kept in a run's files."""
+    """These were admissible before it. They are noted only if a judge's template may ask, and no file keeps them."""
     observation: str
     """The environment's answer."""
     stop_reason: str = "stop"

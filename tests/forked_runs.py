@@ -42,7 +42,7 @@ def members(group: int, ended: float) -> list[psutil.Process]:
 
 
 def members_after(group: int, limit_s: float = 10) -> list[psutil.Process]:
-    """Those that are left of a group whose leader has ended just now, `limit_s` later at most."""
+    """The processes that are left of a group whose leader has ended just now, `limit_s` later at most."""
     ended, deadline = time.time(), time.monotonic() + limit_s
     while (left := members(group, ended)) and time.monotonic() < deadline:
         time.sleep(0.1)

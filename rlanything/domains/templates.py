@@ -24,7 +24,7 @@ VARIABLES = {
     "test": ("task", "payload"),
     "rewrite": ("task", "payload", "direction", "accuracy", "critic"),
 }
-"""What each template may use. A step has `response`, `action`, `observation`, and the `actions` possible before it."""
+"""Each template may use these. A step has `response`, `action`, `observation`, and the `actions` possible before it."""
 STYLES = ("full", "compact")
 
 

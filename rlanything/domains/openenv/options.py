@@ -15,6 +15,6 @@ class OpenenvOptions(ForeignOptions):
     url: Annotated[str, Field(pattern="^https?://")]
     """Address of the server, such as http://127.0.0.1:8000."""
     arguments: dict[str, Any] = {}
-    """What each reset is given besides the seed. The rewriter changes those that are texts or numbers."""
+    """Each reset is given these besides the seed. The rewriter changes those that are texts or numbers."""
     max_sessions: PositiveInt = 1
     """Episodes that the server plays at once (its `max_concurrent_envs`), of each process that plays episodes."""

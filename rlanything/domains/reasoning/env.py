@@ -90,7 +90,7 @@ class ReasoningEnv(Env):
         return None if self.unknown is None else 1 if progress else -1
 
     def _due(self) -> str:
-        """What the solution does now: the first cell whose output is not known, or the answer."""
+        """The solution's next step: the first cell whose output is not known, or the answer."""
         return self.cells[self.unknown[0]] if self.unknown else str(self.problem.get("answer", ""))
 
     async def _answer(self, call: Mapping[str, str]) -> tuple[str, str]:
