@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import select
 import signal
 import sys
 import time
@@ -24,7 +26,7 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no space left, quota ex
 def run_guarded(
     main: Callable[[], None], next_time: str = "goes on from the last checkpoint", versions: bool = True
 ) -> None:
-    """Run `main`. Exit with 1 on an expected fault, 130 on Ctrl-C, 143 on SIGTERM.
+    """Run `main`. Exit with 1 on an expected fault, 130 on Ctrl-C, 143 on SIGTERM, 141 if nobody reads stdout any more.
 
     Expected faults are a ClearError, a full disk and Ray's own errors. Any other exception is a bug and is raised.
     `next_time` tells a user who stopped the run what the same command will do. `versions` checks this machine's
@@ -46,15 +48,28 @@ def run_guarded(
         if versions:
             check_versions(installed(), "this machine")
         main()
+        sys.stdout.flush()  # at the interpreter's end, a closed pipe could only be reported as a traceback
     except KeyboardInterrupt:
         console.print(f"stopped; the same command {next_time}")
         sys.exit(130 if sigterm_at is None else 143)
+    except BrokenPipeError:
+        if _stdout_is_read():
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in the buffer goes nowhere
+        sys.exit(128 + signal.SIGPIPE)  # as of a program that the signal ends
     except Exception as error:
         message = _message(error, next_time)
         if message is None:
             raise
         console.print(f"[red]error:[/red] {escape(message)}", soft_wrap=True)
         sys.exit(1)
+
+
+def _stdout_is_read() -> bool:
+    """False if stdout is a pipe whose reader has left, such as `head`."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), select.POLLOUT)
+    return not any(state & select.POLLERR for _, state in poll.poll(0))
 
 
 def _message(error: Exception, next_time: str) -> str | None:

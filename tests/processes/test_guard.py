@@ -56,3 +56,21 @@ def test_a_quickstart_that_is_terminated_lets_its_stage_end_itself(tmp_path):
         time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) == 143 and note.read_text() == "stopped in its own way"
+
+
+@pytest.mark.parametrize("command", ["train", "sft"])
+def test_a_reader_that_leaves_ends_the_command_without_a_traceback(command):
+    """As `rlanything train --help | head` does."""
+    words = [sys.executable, "-m", "rlanything", command, "--help"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait(30) == 128 + signal.SIGPIPE
+
+
+def test_a_broken_pipe_of_any_other_reader_keeps_its_traceback():
+    def main():
+        raise BrokenPipeError("of a socket")
+
+    with pytest.raises(BrokenPipeError, match="of a socket"):
+        run_guarded(main)
