@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from rlanything.plan.checks import check_domain
 from rlanything.plan.models import check_images, check_models, check_tools
 from rlanything.plan.plan import Plan
 from rlanything.plan.tasks import training_tasks
+from rlanything.processes.environment import hidden_accelerators
 from rlanything.processes.versions import check_vllm
 from rlanything.rollout.collect import Collect, Collector
 from rlanything.runs.folder import RunFolder
@@ -182,16 +183,17 @@ def _timed(what: str, say: Callable[[str], None]) -> Iterator[None]:
         say(f"loaded {what} in {seconds:.0f} s")
 
 
-def use_devices(plan: Plan) -> None:
-    """Hide the accelerators from this process if `num_device` is 0. Call it before torch, DeepSpeed or vLLM use them.
+@contextmanager
+def use_devices(plan: Plan) -> Iterator[None]:
+    """Hide the accelerators in the block if `num_device` is 0. Enter it before torch, DeepSpeed or vLLM use them.
 
     Raises VersionError if vLLM is built for other devices.
     """
     config = plan.config
     if any(config.engine.of(role).kind == "vllm" for role in plan.roles):
         check_vllm(config.experiment.num_device > 0)
-    if config.experiment.num_device == 0:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    with nullcontext() if config.experiment.num_device else hidden_accelerators():
+        yield
 
 
 def check_job(config: Config) -> None:

@@ -24,9 +24,8 @@ def train(config: Config) -> None:
     if config.dry_run:
         print_plan(plan, progress)
         return
-    use_devices(plan)
     folder = RunFolder(config)
-    with folder.open():
+    with use_devices(plan), folder.open():
         progress.line(f"run {folder.path}: loading models")
         with closing(Run(plan, folder, progress.line)) as run:
             Loop(run, folder, progress).train()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from rlanything.cluster.session import Session
 from rlanything.config.schema import Config
 from rlanything.errors import RunError
 from rlanything.plan.placement import Slot
+from rlanything.processes.environment import hidden_accelerators
 
 
 class Runtime:
@@ -33,19 +35,22 @@ class Runtime:
                 f"experiment.num_node={experiment.num_node}, but RAY_ADDRESS names no Ray cluster: submit "
                 "`scripts/launch.sh alfworld_rl.py config=...` to every node, or set RAY_ADDRESS"
             )
-        self._session = Session(address)
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # in this process only; Ray has counted the accelerators by now
         self.num_thread = experiment.num_thread or 1
-        if not address:
-            _check_here(experiment.num_device)
-        self._group = _reserve(experiment.num_node, experiment.num_device, cluster.join_timeout_s)
         self._actors: list[Any] = []
-        # `max_calls=1` ends the process after its look, so that it holds no memory of an accelerator.
-        look = ray.remote(num_cpus=0, num_gpus=experiment.num_device, max_calls=1)(node_facts)
-        absolute = [str(path.absolute()) for path in paths]
-        looks = [look.options(scheduling_strategy=self._bundle(i)).remote(absolute) for i in range(experiment.num_node)]
-        self.nodes: list[NodeFacts] = result(looks, "a look at a node")
-        check_nodes(self.nodes, experiment.num_device)
+        with ExitStack() as started:
+            started.callback(Session(address).close)
+            started.enter_context(hidden_accelerators())  # in this process only; Ray has counted them by now
+            if not address:
+                _check_here(experiment.num_device)
+            self._group = _reserve(experiment.num_node, experiment.num_device, cluster.join_timeout_s)
+            # `max_calls=1` ends the process after its look, so that it holds no memory of an accelerator.
+            look = ray.remote(num_cpus=0, num_gpus=experiment.num_device, max_calls=1)(node_facts)
+            absolute = [str(path.absolute()) for path in paths]
+            bundles = [self._bundle(i) for i in range(experiment.num_node)]
+            looks = [look.options(scheduling_strategy=bundle).remote(absolute) for bundle in bundles]
+            self.nodes: list[NodeFacts] = result(looks, "a look at a node")
+            check_nodes(self.nodes, experiment.num_device)
+            self._closing = started.pop_all()
 
     def start(self, actor: type, slot: Slot, *args: Any, **options: Any) -> Any:
         """Start `actor(*args)` in a process of its own at `slot`; returns its handle. `options` are Ray's."""
@@ -72,7 +77,7 @@ class Runtime:
         """Kill every actor and leave the cluster, which frees the bundles."""
         for handle in self._actors:
             ray.kill(handle)
-        self._session.close()
+        self._closing.close()
 
 
 def _check_here(num_device: int) -> None:

@@ -42,13 +42,12 @@ def benchmark(config: Config) -> None:
     if config.dry_run:
         _print_plan(plan, progress)
         return
-    use_devices(plan)
     folder = RunFolder(config)
     if folder.rollouts(1).parent.exists():
         raise RunError(
             f"{folder.path}: holds a training run, whose metrics would be lost; choose another experiment.name"
         )
-    with folder.open():
+    with use_devices(plan), folder.open():
         _run(plan, folder, progress)
 
 

@@ -62,8 +62,9 @@ def test_accelerators_of_a_cluster_stay_visible_until_ray_has_counted_them(monke
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     config = Config()
     config.experiment.num_device, config.engine.policy.kind = 2, "transformers"
-    use_devices(make_plan(config, learns=False))
-    assert os.environ["CUDA_VISIBLE_DEVICES"] == "0,1"
+    with use_devices(make_plan(config, learns=False)):
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == "0,1"
     config.experiment.num_device = 0
-    use_devices(make_plan(config, learns=False))
-    assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
+    with use_devices(make_plan(config, learns=False)):
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "0,1", "a second run of this process would find none"

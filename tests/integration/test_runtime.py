@@ -33,6 +33,7 @@ def test_accelerators_that_ray_counts_and_torch_does_not_find_are_named(four_dev
     config.experiment.num_device = 2
     with pytest.raises(RunError, match=r"node 0 .*: torch finds 0 accelerators, experiment.num_device=2; .*nvidia-smi"):
         Runtime(config, [])
+    assert not ray.is_initialized() and os.environ["CUDA_VISIBLE_DEVICES"] == "4,5,6,7", "a second run would find none"
 
 
 def test_processes_see_the_accelerators_that_ray_reserved_for_the_run_and_one_that_hangs_is_told(
@@ -50,6 +51,7 @@ def test_processes_see_the_accelerators_that_ray_reserved_for_the_run_and_one_th
     config = Config()
     config.experiment.num_device = 2
     runtime = Runtime(config, [])
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "", "the driver must take no memory of an accelerator"
     try:
         processes = [runtime.start(Process, Slot(0, devices)) for devices in ((0,), (1,), (0, 1), ())]
         first, second, both, none = ray.get([process.sees.remote() for process in processes])
@@ -59,6 +61,7 @@ def test_processes_see_the_accelerators_that_ray_reserved_for_the_run_and_one_th
         runtime.close()
     assert {first, second} <= {"4", "5", "6", "7"} and first != second
     assert (both, none) == (f"{first},{second}", "")
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "4,5,6,7", "a second run of this process would find none"
 
 
 def test_a_ray_of_ones_own_listens_on_the_loopback_alone_and_leaves_no_token(tmp_path):

@@ -1,0 +1,21 @@
+"""Variables of this process's environment that hold for a while."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def hidden_accelerators() -> Iterator[None]:
+    """No library that starts in the block finds an accelerator; processes that start after it find them again."""
+    name = "CUDA_VISIBLE_DEVICES"
+    before = os.environ.get(name)
+    os.environ[name] = ""
+    try:
+        yield
+    finally:
+        os.environ.pop(name)
+        if before is not None:
+            os.environ[name] = before
