@@ -164,7 +164,7 @@ def run(engine: str, threads: int, folder: str) -> dict[str, float]:
     """Measure in a fresh process, with the same arguments."""
     chosen = ["--engine", engine, "--threads", str(threads), "--model", folder]
     command = [sys.executable, __file__, *sys.argv[1:], *chosen]
-    root = str(Path(__file__).resolve().parents[1])
+    root = os.pathsep.join([str(Path(__file__).resolve().parents[1]), *sys.path])
     environment = os.environ | {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": root}
     output = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, text=True).stdout
     return json.loads(output.splitlines()[-1])

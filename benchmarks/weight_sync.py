@@ -25,6 +25,7 @@ def start(folder: Path, kind: str):
     from rlanything.engines import start_engine
 
     config = EngineConfig(kind=kind.removeprefix("async_"), max_model_len=1024, kv_cache_gb=0.5)
+    config.gpu_memory_utilization = 0.3  # two engines stand at once
     return start_engine(ModelConfig(path=str(folder)), config, 0, folder / "engine.log", alone=kind == "async_vllm")
 
 

@@ -211,7 +211,7 @@ def test_two_engines_share_the_process_and_closing_one_keeps_the_other_and_torch
     with pytest.raises(EngineError, match="closed"):
         generate(second, batch)
     assert_logprobs(model, batch, generate(engine, batch))
-    ones = torch.ones(2)
+    ones = torch.ones(2, device="cuda" if torch.distributed.get_backend() == "nccl" else "cpu")
     torch.distributed.all_reduce(ones)
     assert ones.tolist() == [1.0, 1.0]
     captured = capfd.readouterr()

@@ -60,7 +60,7 @@ class VLLMEngine(LocalEngine):
         self._log = logging.FileHandler(log_path)
         self._log.setFormatter(LOG_FORMAT)
         LOGGER.addHandler(self._log)
-        set_num_threads = torch.set_num_threads
+        threads, set_num_threads = torch.get_num_threads(), torch.set_num_threads
         try:
             with _terminal_to(log_path):
                 vllm_config = self._start(self._arguments(model, config, seed))
@@ -69,6 +69,7 @@ class VLLMEngine(LocalEngine):
             raise EngineError(f"vLLM could not start {model.path} ({error!r}): see {log_path}") from error
         finally:
             torch.set_num_threads = set_num_threads  # vLLM's CPU worker replaces it by a no-op
+            torch.set_num_threads(threads)  # vLLM's GPU worker sets 1 for the whole process
         cache, loaded = vllm_config.cache_config, vllm_config.model_config
         self._admission = Admission(int(cache.num_gpu_blocks or 0) * cache.block_size)
         self._stop_ids = token_ids(loaded.hf_text_config.eos_token_id)
