@@ -104,7 +104,7 @@ class DatasetConfig(Section):
     """The tasks: the domain, its data, and how much of it is used."""
 
     domain: str = "alfworld"
-    """The domain: alfworld, coding, osworld, reasoning, gymnasium, openenv, or a class of yours as module:Class."""
+    """alfworld, coding, osworld, reasoning, gymnasium, openenv, verifiers, or a class of your own as module:Class."""
     options: dict[str, Any] = {}
     """Keys of the domain's own, which the domain checks."""
     path: PathText = ""

@@ -1,11 +1,11 @@
-"""Domains of other projects' environments share this: tasks are seeds, and rewards say whether one is solved."""
+"""Domains of other projects' environments share this: rewards say whether a task is solved; most tasks are seeds."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from string import Formatter
 from typing import Any
 
@@ -21,17 +21,22 @@ from rlanything.types import Task
 class ForeignOptions(Section):
     """Keys of every such domain."""
 
-    num_task: PositiveInt = 512
-    """Tasks of each split. They differ in the seed of the reset."""
-    observation: str = ""
-    """Format string of an observation, with the observation's own keys, and `observation` for all of it as JSON. Empty
-    shows an observation that is a text or holds one alone, else JSON."""
     success: str = "reward"
     """A task is solved with `reward` if the episode ends with a last reward above 0, with `return` if their sum
     reaches `success_from`, with `done` if it ends before any limit. Any other word is a key of what the environment
     tells, which must be true at the end."""
     success_from: float = 1.0
     """Sum of rewards from which on a task is solved, for `success: return`."""
+
+
+class SeededOptions(ForeignOptions):
+    """Keys of domains whose tasks are seeds."""
+
+    num_task: PositiveInt = 512
+    """Tasks of each split. They differ in the seed of the reset."""
+    observation: str = ""
+    """Format string of an observation, with the observation's own keys, and `observation` for all of it as JSON. Empty
+    shows an observation that is a text or holds one alone, else JSON."""
     instructions: str = ""
     """The policy is told this about the environment, with the prompt style `full`."""
 
@@ -39,8 +44,9 @@ class ForeignOptions(Section):
 class ForeignRewriting(Rewriting):
     """The default rewriter; a variant is proven by a reset, because an environment may refuse what a model writes."""
 
-    def __init__(self, domain: Domain) -> None:
-        super().__init__(domain.config.dataset.prompt, _check_seed)
+    def __init__(self, domain: Domain, check: Callable[[Task], None] | None = None) -> None:
+        """`check` looks at a variant first, by default at its seed; it raises RejectedTask."""
+        super().__init__(domain.config.dataset.prompt, check or _check_seed)
         self.domain, self.rollout = domain, domain.config.rollout
 
     async def prove(self, task: Task) -> Task:
@@ -110,7 +116,7 @@ def boxed_action(text: str) -> ParsedAction:
     return ParsedAction(action) if action else ParsedAction(None, "an empty response")
 
 
-def told_form(options: ForeignOptions, name: str, form: str) -> str:
+def told_form(options: SeededOptions, name: str, form: str) -> str:
     """The policy's system prompt: the instructions, and the form of an action."""
     about = options.instructions or f"You act in the environment {name}."
     return f"{about} In each turn think briefly, then give exactly one action, {form}."

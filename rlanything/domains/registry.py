@@ -17,6 +17,7 @@ from rlanything.domains.osworld.domain import OsworldDomain
 from rlanything.domains.parts import Written
 from rlanything.domains.reasoning.domain import ReasoningDomain
 from rlanything.domains.templates import Template, load_templates
+from rlanything.domains.verifiers.domain import VerifiersDomain
 from rlanything.errors import ConfigError
 from rlanything.types import Message, Task
 
@@ -27,6 +28,7 @@ SHIPPED: dict[str, type[Domain]] = {
     "openenv": OpenenvDomain,
     "osworld": OsworldDomain,
     "reasoning": ReasoningDomain,
+    "verifiers": VerifiersDomain,
 }
 OPTIONS: dict[str, type[Section]] = {name: domain.Options for name, domain in SHIPPED.items()}
 

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from rlanything.domains.foreign import ForeignOptions
+from rlanything.domains.foreign import SeededOptions
 
 
-class GymnasiumOptions(ForeignOptions):
+class GymnasiumOptions(SeededOptions):
     """Keys of the domain. A template of observations may also show `picture`, what the render mode "ansi" draws."""
 
     id: Annotated[str, Field(min_length=1)]

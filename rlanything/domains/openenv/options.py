@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 from pydantic import Field, PositiveInt
 
-from rlanything.domains.foreign import ForeignOptions
+from rlanything.domains.foreign import SeededOptions
 
 
-class OpenenvOptions(ForeignOptions):
+class OpenenvOptions(SeededOptions):
     """Keys of the domain."""
 
     url: Annotated[str, Field(pattern="^https?://")]

@@ -1,0 +1,178 @@
+"""The process that plays episodes of an environment of verifiers, seen from this side."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from rlanything.domains.verifiers.options import VerifiersOptions
+from rlanything.errors import TaskError
+
+PROGRAM = Path(__file__).parent / "guest/service.py"
+START_S = 120.0  # for imports and the environment's own set-up
+END_S = 5.0  # after its stream is closed
+ERROR_CHARS = 2000
+INSTALL = (
+    "give verifiers an environment of its own, because its versions of openai and mcp differ from vLLM's: python3 -m "
+    "venv cache/verifiers && cache/verifiers/bin/pip install verifiers, and dataset.options.python="
+    "cache/verifiers/bin/python"
+)
+Json = dict[str, Any]
+
+
+class ServiceError(RuntimeError):
+    """The environment broke an episode, or its process ended."""
+
+
+class Service:
+    """One process, shared by all episodes of this one. Thread-safe.
+
+    Raises TaskError if the interpreter, verifiers or the environment is missing, or does not take its configuration.
+    """
+
+    def __init__(self, options: VerifiersOptions) -> None:
+        self._id, self._names = options.id, itertools.count()
+        self._lock = threading.Lock()
+        self._ended = ""  # why, once it has
+        self._hear: dict[str, Callable[[Json], None]] = {}
+        self._errors = tempfile.TemporaryFile()
+        python = str(Path(options.python).expanduser()) if options.python else sys.executable
+        given = options.model_dump(include={"id", "arguments", "environment"})
+        try:
+            self._process = subprocess.Popen(
+                [python, str(PROGRAM), json.dumps(given)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                text=True,
+            )
+        except OSError as error:
+            raise TaskError(f"dataset.options.python={python}: {error.strerror}; {INSTALL}") from error
+        started: queue.Queue[Json] = queue.Queue()
+        self._hear[""] = started.put
+        threading.Thread(target=self._read, daemon=True).start()
+        try:
+            first = started.get(timeout=START_S)
+        except queue.Empty:
+            first = {"error": f"it did not start within {START_S:.0f} s"}
+        if "ready" not in first:
+            self.close()
+            remedy = f"; {INSTALL}" if "No module named 'verifiers'" in first["error"] else ""
+            raise TaskError(f"dataset.options.id={self._id}: {first['error']}{remedy}")
+
+    @property
+    def ended(self) -> bool:
+        """The process is no more."""
+        return bool(self._ended)
+
+    def tasks(self, arguments: Json, start: int, num: int) -> list[Json]:
+        """The data of the taskset's tasks from number `start` on, `num` at most."""
+        found: queue.Queue[Json] = queue.Queue()
+        with self._heard(found.put) as name:
+            self._write({"tasks": name, "config": arguments, "start": start, "num": num})
+            answer = found.get()
+        if "found" not in answer:
+            raise TaskError(f"dataset.options.id={self._id}: {answer['error']}")
+        tasks: list[Json] = answer["found"]
+        return tasks
+
+    def play(self, task: Json) -> Episode:
+        """Start an episode, in the running event loop."""
+        return Episode(self, task)
+
+    def close(self) -> None:
+        """End the process."""
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()  # type: ignore[union-attr]
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._errors.close()
+
+    @contextlib.contextmanager
+    def _heard(self, hear: Callable[[Json], None]) -> Iterator[str]:
+        name = str(next(self._names))
+        with self._lock:
+            if self._ended:  # nobody would tell this hearer
+                raise ServiceError(self._ended)
+            self._hear[name] = hear
+        try:
+            yield name
+        finally:
+            del self._hear[name]
+
+    def _write(self, message: Json) -> None:
+        try:
+            with self._lock:
+                self._process.stdin.write(json.dumps(message) + "\n")  # type: ignore[union-attr]
+                self._process.stdin.flush()  # type: ignore[union-attr]
+        except (OSError, ValueError) as error:
+            raise ServiceError(f"the process of {self._id} does not hear: {error}") from error
+
+    def _read(self) -> None:
+        for line in self._process.stdout:  # type: ignore[union-attr]
+            message = json.loads(line)
+            name = next((str(message[key]) for key in ("tasks", "ask", "done", "failed") if key in message), "")
+            if hear := self._hear.get(name):  # an episode that was stopped may still speak
+                hear(message)
+        with self._lock:
+            self._ended = f"the process of {self._id} has ended: {self._last_words()}"
+            hearers = list(self._hear.values())
+        for hear in hearers:
+            hear({"error": self._ended})
+
+    def _last_words(self) -> str:
+        try:
+            self._errors.seek(0)
+            return self._errors.read()[-ERROR_CHARS:].decode(errors="replace").strip() or "it said nothing"
+        except ValueError:  # closed
+            return "it was closed"
+
+
+class Episode:
+    """One episode. The environment asks for responses until it is over."""
+
+    def __init__(self, service: Service, task: Json) -> None:
+        self._service, loop = service, asyncio.get_running_loop()
+        self._heard: asyncio.Queue[Json] = asyncio.Queue()
+        self._stack = contextlib.ExitStack()
+
+        def hear(message: Json) -> None:
+            loop.call_soon_threadsafe(self._heard.put_nowait, message)
+
+        self._name = self._stack.enter_context(service._heard(hear))
+        self._open = True
+        service._write({"play": self._name, "task": task})
+
+    async def next(self) -> Json:
+        """What comes next: {"messages": [...]}, or {"reward": ..., "told": {...}} at the end. Raises ServiceError."""
+        message = await self._heard.get()
+        self._open = "ask" in message
+        if "error" in message:
+            raise ServiceError(message["error"])
+        return message
+
+    def say(self, text: str) -> None:
+        """Answer the messages."""
+        self._service._write({"say": self._name, "text": text})
+
+    def close(self) -> None:
+        """Stop the episode, if it is not over."""
+        try:
+            if self._open:
+                with contextlib.suppress(ServiceError):
+                    self._service._write({"stop": self._name})
+        finally:
+            self._stack.close()
