@@ -145,7 +145,7 @@ def test_resolved_options_are_whole_and_stay_as_they_are():
             "show_actions": "all",
             "first_number": 1,
         }
-    assert set(OPTIONS) == {"alfworld", "coding", "gymnasium", "openenv", "osworld", "reasoning"}
+    assert set(OPTIONS) == {"alfworld", "coding", "gymnasium", "openenv", "osworld", "reasoning", "verifiers"}
 
 
 class Dice(Section):
