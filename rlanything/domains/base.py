@@ -220,6 +220,10 @@ class Domain(ABC):
         """The files that a split's tasks are read from."""
         return []
 
+    def executions(self, tasks: Sequence[Task]) -> int:
+        """The programs that a step executes in the sandbox at most, by a split's tasks; 0 if it executes none."""
+        return 0
+
     def describe(self, task: Task) -> str:
         """The task in one line, for people."""
         return next((str(v) for v in task.payload.values() if isinstance(v, str) and v), task.id)

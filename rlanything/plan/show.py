@@ -11,6 +11,7 @@ from rlanything.engines.chat import Chat
 from rlanything.errors import TaskError
 from rlanything.plan.activations import activation_bytes, model_shape
 from rlanything.plan.checks import check_domain
+from rlanything.plan.estimate import advice, estimate, told
 from rlanything.plan.memory import GIB, ModelSize, check_memory, device_gib, engine_gib, learner_bytes, model_size
 from rlanything.plan.models import check_images, check_models, check_tools
 from rlanything.plan.placement import where
@@ -26,7 +27,7 @@ def print_plan(plan: Plan, progress: Progress) -> None:
     """
     config, fault = plan.config, ""
     progress.line(to_yaml(config).rstrip())
-    chats = print_devices(plan, progress)
+    chats, sizes = print_devices(plan, progress)
     rollout, reward = config.rollout, config.reward
     episodes = rollout.num_trial * rollout.num_rollout_per_trial
     turns = episodes * rollout.max_interaction_step
@@ -37,24 +38,34 @@ def print_plan(plan: Plan, progress: Progress) -> None:
         f"{rollout.num_rollout_per_trial} episodes = {episodes} episodes, at most {turns} turns, "
         f"{tokens / 1e6:.2f} M policy tokens"
     )
+    rewritten = config.adaptation.max_candidate * config.adaptation.max_response_tokens
+    made: dict[Role, float] = {"policy": tokens, "rewriter": rewritten * config.adaptation.enabled}
     try:
         domain = make_domain(config)
         check_domain(config, domain)
         check_tools(chats, domain)
         for line in check_images(plan, chats, domain.image_size):
             progress.line(line)
+        made["reward"] = 0.0
         if domain.judging and reward.num_evaluation:
             covered, num = ("task", rollout.num_trial) if domain.judging.covers == "task" else ("turn", turns)
             num *= reward.num_evaluation
+            made["reward"] = num * reward.max_response_tokens
             progress.line(
                 f"{reward.num_evaluation} judgements a {covered}: at most {num} a step, "
-                f"{num * reward.max_response_tokens / 1e6:.2f} M reward model tokens; candidates add their share"
+                f"{made['reward'] / 1e6:.2f} M reward model tokens; candidates add their share"
             )
         split = config.dataset.train_split
-        num, drawn = len(domain.tasks(split)), len(training_tasks(config, domain))
-        progress.line(f"{split}: {num} tasks" + (f", {drawn} of them train" if drawn < num else ""))
+        tasks, drawn = domain.tasks(split), len(training_tasks(config, domain))
+        progress.line(f"{split}: {len(tasks)} tasks" + (f", {drawn} of them train" if drawn < len(tasks) else ""))
+        if num := domain.executions(tasks):
+            progress.line(f"the sandbox: at most {num} programs a step")
     except TaskError as error:  # a plan may be made on a machine without the data
         fault = f"the run would stop here: {error}"
+    if config.experiment.num_device and "reward" in made:  # without the domain nobody knows what it judges
+        found = estimate(plan, sizes, made)
+        for line in (told(found), *advice(plan, found)):
+            progress.line(line)
     updates = config.training.policy.num_update * config.training.policy.num_epoch
     progress.line(
         f"the run: {config.experiment.total_step} steps, {config.experiment.total_step * updates} policy updates; "
@@ -64,8 +75,10 @@ def print_plan(plan: Plan, progress: Progress) -> None:
         raise TaskError(fault)
 
 
-def print_devices(plan: Plan, progress: Progress) -> dict[Role, Chat]:
-    """Print the devices of each model and the memory that they must hold. Returns the chats of models in local folders.
+def print_devices(plan: Plan, progress: Progress) -> tuple[dict[Role, Chat], dict[Role, ModelSize]]:
+    """Print the devices of each model and the memory that they must hold.
+
+    Returns the chats of models in local folders, and the sizes of all.
 
     Raises ConfigError if the memory is too small.
     """
@@ -90,7 +103,7 @@ def print_devices(plan: Plan, progress: Progress) -> dict[Role, Chat]:
         for role in plan.learners:
             progress.line(_activations(plan, role, sizes[role]))
         progress.line(check_memory(config, device_gib(plan, sizes)))
-    return chats
+    return chats, sizes
 
 
 def _activations(plan: Plan, role: Role, size: ModelSize) -> str:

@@ -93,6 +93,12 @@ class CodingDomain(ProblemDomain):
         """The problem's tests that decide if a program is correct."""
         return [Check(*test) for test in task.payload["tests"][: self.options.num_test or None]]
 
+    def executions(self, tasks: Sequence[Task]) -> int:
+        """Every program on the problem's own tests, and on those that the reward model writes."""
+        rollout = self.config.rollout
+        own = max((len(self.own_tests(task)) for task in tasks), default=0)
+        return rollout.num_trial * rollout.num_rollout_per_trial * (own + self.config.reward.num_evaluation)
+
     def opening(self, task: Task, first: Observation) -> list[Message]:
         system = prompts.policy_system(task.payload, self.config.sandbox.packages)
         return conversation(system, first.text, self.config.dataset.prompt)

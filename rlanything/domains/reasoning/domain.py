@@ -104,6 +104,12 @@ class ReasoningDomain(ProblemDomain):
                 "(<tool_call><function=...>); use a model of one of them, or set dataset.options.tool=false"
             )
 
+    def executions(self, tasks: Sequence[Task]) -> int:
+        """The calls of the tool, one a turn."""
+        rollout = self.config.rollout
+        turns = min(rollout.max_interaction_step, self.options.max_calls)
+        return rollout.num_trial * rollout.num_rollout_per_trial * turns if self.options.tool else 0
+
     def opening(self, task: Task, first: Observation) -> list[Message]:
         packages = self.config.sandbox.packages if self.options.tool else None
         return [user(prompts.asked(task.payload, packages, self.config.dataset.prompt))]

@@ -226,3 +226,11 @@ def test_demonstrations_solve_the_problems(domain):
         task = next(t for t in domain.tasks("train") if t.id == conversation.key)
         program = prompts.parse_program(conversation.messages[-1]["content"]).action
         assert asyncio.run(domain.judging.passes(task, program, Check(*task.payload["tests"][0]))) == 1
+
+
+def test_a_plan_counts_every_program_on_the_problems_and_the_judges_tests(domain):
+    domain.config.rollout.num_trial, domain.config.rollout.num_rollout_per_trial = 3, 5
+    domain.config.reward.num_evaluation = 4
+    tasks = domain.tasks("train")
+    most = max(len(domain.own_tests(task)) for task in tasks)
+    assert domain.executions(tasks) == 15 * (most + 4)

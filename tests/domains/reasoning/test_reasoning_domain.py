@@ -232,3 +232,11 @@ def full(make):
     domain = make()
     domain.config.dataset.prompt = "full"
     return domain
+
+
+def test_a_plan_counts_a_call_of_the_tool_in_every_turn_as_far_as_calls_are_executed(make):
+    for options, calls in (({}, 7), ({"max_calls": 2}, 2), ({"tool": False}, 0)):
+        domain = make(**options)
+        rollout = domain.config.rollout
+        rollout.num_trial, rollout.num_rollout_per_trial, rollout.max_interaction_step = 3, 5, 7
+        assert domain.executions(domain.tasks("train")) == 15 * calls
