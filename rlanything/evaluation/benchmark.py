@@ -24,6 +24,8 @@ from rlanything.runs.store import read_groups, write_groups
 from rlanything.types import Group, Task
 
 # Episodes are played in parts. A part is saved when all its episodes have ended, and then the next one begins.
+JUDGING = (("RM process", "rm_process_accuracy"), ("RM outcome", "rm_outcome_agreement"))  # (column, metric)
+TESTING = (("tests right", "test_accuracy"), ("telling", "test_detect_rate"))  # of a reward model that writes tests
 PARTS_AT_ONCE = 8
 PART_EPISODES = 16  # at least: in a smaller part, one broken episode would exceed rollout.max_failure_rate
 
@@ -131,8 +133,8 @@ def part_path(run: Path, split: str, start: int) -> Path:
 def table_rows(split: str, figures: dict[str, float]) -> list[dict[str, str]]:
     """Cells by their column: a row for the split, and one for each of its task types.
 
-    pass@k, maj@k and best of k are there if tasks were played several times, tests' rates if tests were written, and
-    the score if the environment gives partial scores, turns if episodes have several.
+    pass@k, maj@k and best of k are there if tasks were played several times, the reward model's rates if it judged, the
+    score if the environment gives partial scores, turns if episodes have several.
     """
     low, high = figures["success_low"], figures["success_high"]
     row = {
@@ -144,8 +146,8 @@ def table_rows(split: str, figures: dict[str, float]) -> list[dict[str, str]]:
     of_many = [key for key in figures if key.startswith("pass@")][-1:]  # metrics have pass@j for smaller j too
     of_many += [key for key in figures if key.startswith(("maj@", "best_of_"))]
     row |= {key.replace("_", " "): f"{figures[key]:.1%}" for key in of_many}
-    for name, key in (("tests right", "test_accuracy"), ("telling", "test_detect_rate")):
-        if key in figures:
+    for name, key in TESTING if "test_accuracy" in figures else JUDGING:
+        if not math.isnan(figures.get(key, math.nan)):
             row[name] = f"{figures[key]:.1%}"
     if "partial_score" in figures:
         row["score"] = f"{figures['partial_score']:.1%}"

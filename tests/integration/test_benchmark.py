@@ -8,6 +8,7 @@ from runs_helpers import command, small_config
 from rlanything.domains.registry import make_domain
 from rlanything.errors import ConfigError, RunError
 from rlanything.evaluation import benchmark as module
+from rlanything.evaluation.benchmark import table_rows
 from rlanything.runs.metrics import read_jsonl
 from rlanything.runs.store import read_rows
 
@@ -29,6 +30,8 @@ def test_the_command_judges_where_a_reward_model_is_named_and_repeats_itself(wor
     assert records[0] == records[1] and len(records[0]) == 2
     first = records[0][0]
     assert first["rm_process_accuracy"] is not None and first["response_tokens"] > 0
+    row = table_rows("seen", {key: value for key, value in first.items() if isinstance(value, int | float)})[0]
+    assert {"RM process", "RM outcome"} <= row.keys() and "tests right" not in row
     kinds = [v for k, v in first.items() if k.startswith("success_rate/")]
     assert kinds and all(0 <= v <= 1 for v in kinds)
 
