@@ -58,7 +58,7 @@ class VerifiersDomain(Domain):
         return VerifiersEnv(self.options, self.service, task)
 
     def opening(self, task: Task, first: Observation) -> list[Message]:
-        said = task.payload.get("system_prompt") or ""
+        said = (task.payload.get("system_prompt") or "").strip()
         told = "\n\n".join(text for text in (self.options.instructions, said) if text)
         return [*([system(told)] if told else []), *super().opening(task, first)]
 

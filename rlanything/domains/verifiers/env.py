@@ -52,8 +52,9 @@ class VerifiersEnv(Env):
         if len(messages) <= len(self.seen) or earlier != self.seen:
             raise ServiceError("the environment changes earlier messages, which a policy's trajectory cannot follow")
         new = [_bare(message) for message in messages[len(self.seen) :]]
+        system = (self.task.payload.get("system_prompt") or "").strip()
         first, self.seen = not self.seen, [*self.seen, *new]
-        if first and new[0]["role"] == "system" and new[0]["content"] == self.task.payload.get("system_prompt"):
+        if first and new[0]["role"] == "system" and new[0]["content"] == system:
             new = new[1:]  # the domain's opening has it
         return told(new)
 

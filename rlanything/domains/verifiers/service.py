@@ -21,6 +21,7 @@ from rlanything.errors import TaskError
 PROGRAM = Path(__file__).parent / "guest/service.py"
 START_S = 120.0  # for imports and the environment's own set-up
 END_S = 5.0  # after its stream is closed
+LOOK_S = 1.0  # between two looks at whether the process lives
 ERROR_CHARS = 2000
 INSTALL = (
     "give verifiers an environment of its own, because its versions of openai and mcp differ from vLLM's: python3 -m "
@@ -45,6 +46,7 @@ class Service:
         self._lock = threading.Lock()
         self._ended = ""  # why, once it has
         self._hear: dict[str, Callable[[Json], None]] = {}
+        self._outgoing: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._errors = tempfile.TemporaryFile()
         python = str(Path(options.python).expanduser()) if options.python else sys.executable
         given = options.model_dump(include={"id", "arguments", "environment"})
@@ -60,7 +62,8 @@ class Service:
             raise TaskError(f"dataset.options.python={python}: {error.strerror}; {INSTALL}") from error
         started: queue.Queue[Json] = queue.Queue()
         self._hear[""] = started.put
-        threading.Thread(target=self._read, daemon=True).start()
+        for work in (self._read, self._send):
+            threading.Thread(target=work, daemon=True).start()
         try:
             first = started.get(timeout=START_S)
         except queue.Empty:
@@ -73,14 +76,20 @@ class Service:
     @property
     def ended(self) -> bool:
         """The process is no more."""
-        return bool(self._ended)
+        return bool(self._ended) or self._process.poll() is not None
 
     def tasks(self, arguments: Json, start: int, num: int) -> list[Json]:
         """The data of the taskset's tasks from number `start` on, `num` at most."""
         found: queue.Queue[Json] = queue.Queue()
         with self._heard(found.put) as name:
             self._write({"tasks": name, "config": arguments, "start": start, "num": num})
-            answer = found.get()
+            answer: Json | None = None
+            while answer is None:
+                try:
+                    answer = found.get(timeout=LOOK_S)
+                except queue.Empty:
+                    if self.ended:
+                        answer = {"error": self._ended or "its process has ended"}
         if "found" not in answer:
             raise TaskError(f"dataset.options.id={self._id}: {answer['error']}")
         tasks: list[Json] = answer["found"]
@@ -92,8 +101,7 @@ class Service:
 
     def close(self) -> None:
         """End the process."""
-        with contextlib.suppress(OSError):
-            self._process.stdin.close()  # type: ignore[union-attr]
+        self._outgoing.put(None)
         try:
             self._process.wait(END_S)
         except subprocess.TimeoutExpired:
@@ -114,24 +122,41 @@ class Service:
             del self._hear[name]
 
     def _write(self, message: Json) -> None:
-        try:
-            with self._lock:
-                self._process.stdin.write(json.dumps(message) + "\n")  # type: ignore[union-attr]
-                self._process.stdin.flush()  # type: ignore[union-attr]
-        except (OSError, ValueError) as error:
-            raise ServiceError(f"the process of {self._id} does not hear: {error}") from error
+        if self._ended:
+            raise ServiceError(self._ended)
+        self._outgoing.put(json.dumps(message) + "\n")
+
+    def _send(self) -> None:
+        """Write to the process: a thread of its own, because a process that does not read would block the writer."""
+        stream = self._process.stdin
+        assert stream is not None
+        with contextlib.suppress(OSError, ValueError):  # it has ended, which the reader tells
+            while (line := self._outgoing.get()) is not None:
+                stream.write(line)
+                stream.flush()
+            stream.close()
 
     def _read(self) -> None:
-        for line in self._process.stdout:  # type: ignore[union-attr]
-            message = json.loads(line)
-            name = next((str(message[key]) for key in ("tasks", "ask", "done", "failed") if key in message), "")
-            if hear := self._hear.get(name):  # an episode that was stopped may still speak
+        try:
+            for line in self._process.stdout:  # type: ignore[union-attr]
+                message = json.loads(line)
+                name = next((str(message[key]) for key in ("tasks", "ask", "done", "failed") if key in message), "")
+                self._tell(self._hear.get(name), message)
+        except ValueError as error:
+            self._process.kill()
+            self._errors.write(f"\na line that is no message: {error}".encode())
+        finally:
+            with self._lock:
+                self._ended = f"the process of {self._id} has ended: {self._last_words()}"
+                hearers = list(self._hear.values())
+            for hear in hearers:
+                self._tell(hear, {"error": self._ended})
+
+    @staticmethod
+    def _tell(hear: Callable[[Json], None] | None, message: Json) -> None:
+        if hear:  # an episode that was stopped may still speak
+            with contextlib.suppress(RuntimeError):  # its event loop has ended
                 hear(message)
-        with self._lock:
-            self._ended = f"the process of {self._id} has ended: {self._last_words()}"
-            hearers = list(self._hear.values())
-        for hear in hearers:
-            hear({"error": self._ended})
 
     def _last_words(self) -> str:
         try:
@@ -153,7 +178,7 @@ class Episode:
             loop.call_soon_threadsafe(self._heard.put_nowait, message)
 
         self._name = self._stack.enter_context(service._heard(hear))
-        self._open = True
+        self._open, self._turn = True, -1
         service._write({"play": self._name, "task": task})
 
     async def next(self) -> Json:
@@ -162,11 +187,12 @@ class Episode:
         self._open = "ask" in message
         if "error" in message:
             raise ServiceError(message["error"])
+        self._turn = message.get("turn", -1)
         return message
 
     def say(self, text: str) -> None:
         """Answer the messages."""
-        self._service._write({"say": self._name, "text": text})
+        self._service._write({"say": self._name, "turn": self._turn, "text": text})
 
     def close(self) -> None:
         """Stop the episode, if it is not over."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import subprocess
 import time
 from contextlib import closing
@@ -132,6 +133,49 @@ def test_an_environment_that_breaks_is_a_fault_of_its_episode_alone_and_a_lost_p
 
 
 @needs_verifiers
+def test_programs_of_the_environment_read_none_of_our_messages_and_a_system_prompt_is_shown_once(monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # where nobody answers
+
+    async def beside_each_other(own):
+        return await asyncio.gather(*(episode(own, task, "ok") for task in own.tasks("train") * 2))
+
+    with closing(domain("odd_v1", num_task=4)) as own:
+        for seen, score in asyncio.run(beside_each_other(own)):
+            assert score.success and score.reward == 1.0 and seen[0].text in {f"{i}?" for i in range(4)}
+            said = [text_of(message) for message in own.opening(own.tasks("train")[0], seen[0])]
+            assert said == ["Be brief.", seen[0].text]
+
+
+@needs_verifiers
+def test_an_episode_leaves_nothing_open_in_the_environments_process():
+    async def many(own):
+        tasks = own.tasks("train")
+        await asyncio.gather(*(episode(own, task, "4") for task in tasks * 15))
+
+    with closing(domain("sums_v1", num_task=8)) as own:
+        asyncio.run(many(own))
+        process = psutil.Process(own.service._process.pid)
+        before = process.num_fds()
+        asyncio.run(many(own))
+        assert process.num_fds() < before + 20
+
+
+@needs_verifiers
+def test_a_process_that_does_not_read_holds_up_its_own_episodes_alone():
+    async def impatient(own, task):
+        started = time.monotonic()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(episode(own, task), 1.0)
+        return time.monotonic() - started
+
+    with closing(domain("sums_v1")) as own:
+        [task, *_] = own.tasks("train")
+        own.service._process.send_signal(signal.SIGSTOP)
+        long = Task(id="long", payload=task.payload | {"prompt": "x" * 1_000_000})
+        assert asyncio.run(impatient(own, long)) < 3.0
+
+
+@needs_verifiers
 def test_the_process_ends_with_its_domain_and_with_the_process_that_started_it():
     own = domain("sums_v1")
     started = own.service._process
@@ -159,6 +203,12 @@ def test_the_process_ends_with_its_domain_and_with_the_process_that_started_it()
         ("nothere", {}, "taskset 'nothere' not found"),
         ("sums_v1", {"arguments": {"bottom": 1}}, "bottom"),
         ("sums_v1", {"environment": {"agent": {"harnes": {}}}}, "harnes"),
+        ("odd_v1", {"arguments": {"licence": False}}, "no licence for the game"),
+        (
+            "odd_v1",
+            {"splits": {"train": {"task": {"bonus": 5.0}}}},
+            "dataset.options.splits changes how tasks are scored",
+        ),
     ],
 )
 def test_what_cannot_be_played_is_named_before_models_are_loaded(name, options, message):
