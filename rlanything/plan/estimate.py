@@ -1,7 +1,7 @@
 """An estimate of a step's seconds on accelerators, from the plan's own arithmetic.
 
 It counts what every step does if responses are as long as they may be: tokens that engines make and that learners
-train. It leaves out prompts, environments, waiting for the slowest episode and the hand-over of accelerators.
+train. It leaves out prompts, the reading of KV caches, environments, waiting and the hand-over of accelerators.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ class Estimate:
     """Seconds of each learner's updates, one after the other on all ranks."""
     shared: bool
     """All engines have the same accelerator."""
+    overlaps: bool
+    """The next rollout goes on beside the updates (`rollout.max_staleness`)."""
 
     @property
     def rollout_s(self) -> float:
@@ -41,7 +43,8 @@ class Estimate:
     @property
     def total_s(self) -> float:
         """Seconds of the whole step."""
-        return self.rollout_s + self.engines.get("rewriter", 0.0) + sum(self.updates.values())
+        made, learned = self.rollout_s + self.engines.get("rewriter", 0.0), sum(self.updates.values())
+        return max(made, learned) if self.overlaps else made + learned
 
 
 def estimate(plan: Plan, sizes: Mapping[Role, ModelSize], tokens: Mapping[Role, float]) -> Estimate:
@@ -49,7 +52,8 @@ def estimate(plan: Plan, sizes: Mapping[Role, ModelSize], tokens: Mapping[Role, 
     config = plan.config
     rollout = config.rollout
     episodes = rollout.num_trial * rollout.num_rollout_per_trial
-    at_once = {"policy": episodes, "reward": episodes * config.reward.num_evaluation}
+    playing = min(episodes, rollout.max_concurrent * max(1, len(plan.placement.hosts)))
+    at_once = {"policy": playing, "reward": playing * config.reward.num_evaluation}
     at_once["rewriter"] = config.adaptation.max_candidate
     engines = {
         role: decode_s(sizes[role].parameters, engine.tensor_parallel_size, tokens[role] / engine.num_replica, batch)
@@ -60,7 +64,7 @@ def estimate(plan: Plan, sizes: Mapping[Role, ModelSize], tokens: Mapping[Role, 
     learning = [role for role in plan.learners if tokens[role]]
     updates = {role: _update_s(plan, role, sizes[role].parameters, tokens[role]) for role in learning}
     shared = config.experiment.num_node * config.experiment.num_device == 1
-    return Estimate(engines=engines, updates=updates, shared=shared)
+    return Estimate(engines=engines, updates=updates, shared=shared, overlaps=rollout.max_staleness > 0)
 
 
 def decode_s(parameters: float, tensor_parallel: int, tokens: float, batch: float) -> float:
@@ -85,7 +89,8 @@ def told(found: Estimate) -> str:
         return ", ".join(f"{role} {value:.0f}" for role, value in seconds.items())
 
     return (
-        f"estimate for H100s, if every response were as long as allowed, without prompts, environments and waiting: "
+        f"estimate for H100s, if every response were as long as allowed, without prompts, KV caches, environments and "
+        f"waiting: "
         f"{found.total_s:.0f} s a step: engines {parts(found.engines)}; updates {parts(found.updates)}"
     )
 
@@ -95,7 +100,7 @@ def advice(plan: Plan, found: Estimate) -> Iterator[str]:
     config = plan.config
     if config.cluster.placement == "split" and not config.rollout.max_staleness:
         yield (
-            f"learners idle while engines work (about {found.total_s - sum(found.updates.values()):.0f} s a step), and "
+            f"learners idle while engines work (about {found.rollout_s:.0f} s a step), and "
             "engines while learners do; set rollout.max_staleness=1, or cluster.placement=colocated"
         )
     if found.shared or not found.engines:

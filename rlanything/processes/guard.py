@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 from rich.console import Console
 from rich.markup import escape
@@ -55,14 +55,19 @@ def run_guarded(
     except BrokenPipeError:
         if _stdout_is_read():
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in the buffer goes nowhere
-        sys.exit(128 + signal.SIGPIPE)  # as of a program that the signal ends
+        exit_unread()
     except Exception as error:
         message = _message(error, next_time)
         if message is None:
             raise
         console.print(f"[red]error:[/red] {escape(message)}", soft_wrap=True)
         sys.exit(1)
+
+
+def exit_unread() -> NoReturn:
+    """Exit with 141, as a program that SIGPIPE ends, because nobody reads stdout any more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in the buffer goes nowhere
+    sys.exit(128 + signal.SIGPIPE)
 
 
 def _stdout_is_read() -> bool:

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.progress import Progress as RichProgress
 from rich.table import Table
 
+from rlanything.processes.guard import exit_unread
 from rlanything.processes.interrupts import raise_missed_interrupt
 
 FILE_WIDTH = 120  # columns of a table that goes to a file or pipe
@@ -32,6 +33,11 @@ class Bar:
         self.display.update(self.id, note=text)
 
 
+class _Terminal(Console):
+    def on_broken_pipe(self) -> None:
+        exit_unread()
+
+
 class Progress:
     """Bars and lines on the terminal, or the lines alone if there is no terminal.
 
@@ -40,7 +46,7 @@ class Progress:
     """
 
     def __init__(self) -> None:
-        self.console = Console(highlight=False)
+        self.console = _Terminal(highlight=False)
         if not self.console.is_terminal:
             self.console.width = FILE_WIDTH
         self.display = RichProgress(

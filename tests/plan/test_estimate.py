@@ -57,3 +57,13 @@ def test_accelerators_that_would_idle_are_told_with_the_keys_to_change():
     split = plan_of(8, placement="split")
     [line] = advice(split, seconds(split))
     assert "rollout.max_staleness=1" in line
+    in_turn = seconds(split).total_s
+    split.config.rollout.max_staleness = 1
+    assert not list(advice(split, seconds(split))) and seconds(split).total_s < in_turn
+
+
+def test_fewer_episodes_at_once_are_smaller_batches():
+    plan = plan_of(8)
+    many = seconds(plan).engines["policy"]
+    plan.config.rollout.max_concurrent = 16
+    assert seconds(plan).engines["policy"] > 4 * many

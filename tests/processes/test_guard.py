@@ -58,11 +58,17 @@ def test_a_quickstart_that_is_terminated_lets_its_stage_end_itself(tmp_path):
     assert process.wait(30) == 143 and note.read_text() == "stopped in its own way"
 
 
-@pytest.mark.parametrize("command", ["train", "sft"])
-def test_a_reader_that_leaves_ends_the_command_without_a_traceback(command):
+LINES = """
+from rlanything.processes.guard import run_guarded
+from rlanything.runs.progress import Progress
+run_guarded(lambda: Progress().line("a line of a run"))
+"""
+
+
+@pytest.mark.parametrize("words", [["-m", "rlanything", "train", "--help"], ["-c", LINES]], ids=["help", "a run"])
+def test_a_reader_that_leaves_ends_the_command_without_a_traceback(words):
     """As `rlanything train --help | head` does."""
-    words = [sys.executable, "-m", "rlanything", command, "--help"]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process.stdout.close()
     assert process.stderr.read() == b""
     assert process.wait(30) == 128 + signal.SIGPIPE
