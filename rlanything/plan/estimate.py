@@ -90,8 +90,7 @@ def told(found: Estimate) -> str:
 
     return (
         f"estimate for H100s, if every response were as long as allowed, without prompts, KV caches, environments and "
-        f"waiting: "
-        f"{found.total_s:.0f} s a step: engines {parts(found.engines)}; updates {parts(found.updates)}"
+        f"waiting: {found.total_s:.0f} s a step: engines {parts(found.engines)}; updates {parts(found.updates)}"
     )
 
 

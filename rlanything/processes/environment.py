@@ -16,6 +16,6 @@ def hidden_accelerators() -> Iterator[None]:
     try:
         yield
     finally:
-        os.environ.pop(name)
+        os.environ.pop(name, None)
         if before is not None:
             os.environ[name] = before
