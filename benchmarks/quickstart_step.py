@@ -24,14 +24,15 @@ DATA = {"alfworld": ("cache/quickstart", "games"), "coding": ("cache/quickstart/
 PREFIX = "seconds/"
 
 
-def steps(checkout: Path, domain: str, args: argparse.Namespace) -> list[dict[str, float]]:
+def steps(checkout: Path, args: argparse.Namespace) -> list[dict[str, float]]:
     """The seconds of each phase of one run's steps, without the first one."""
-    cache, data = (Path(args.models or ROOT / DATA[domain][0]).resolve(), DATA[domain][1])
-    with tempfile.TemporaryDirectory() as folder:
+    folder, data = DATA[args.domain]
+    cache = Path(args.models or ROOT / folder).resolve()
+    with tempfile.TemporaryDirectory() as output:
         words = [
             *(f"model.{role}.path={cache / role}" for role in ("policy", "reward", "rewriter")),
             f"dataset.path={cache / data}",
-            f"experiment.output_dir={folder}",
+            f"experiment.output_dir={output}",
             "experiment.name=run",
             f"experiment.total_step={args.steps}",
             f"experiment.eval_every={args.steps}",
@@ -40,10 +41,10 @@ def steps(checkout: Path, domain: str, args: argparse.Namespace) -> list[dict[st
             "evaluation.num_task=8",
             *args.words,
         ]
-        command = [sys.executable, f"{domain}_rl.py", f"config=configs/quickstart/{domain}/loop.yaml", *words]
+        command = [sys.executable, f"{args.domain}_rl.py", f"config=configs/quickstart/{args.domain}/loop.yaml", *words]
         environment = os.environ | {"PYTHONPATH": str(checkout), "OMP_NUM_THREADS": str(args.threads)}
         subprocess.run(command, cwd=checkout, env=environment, stdout=subprocess.DEVNULL, check=True)
-        records = [json.loads(line) for line in (Path(folder) / "run/metrics.jsonl").read_text().splitlines()]
+        records = [json.loads(line) for line in (Path(output) / "run/metrics.jsonl").read_text().splitlines()]
     trained = [r for r in records if r["phase"] == "train"][1:]
     return [{k.removeprefix(PREFIX): v for k, v in r.items() if k.startswith(PREFIX)} for r in trained]
 
@@ -62,7 +63,7 @@ def main() -> None:
     found: dict[str, list[dict[str, float]]] = {name: [] for name in checkouts}
     for i in range(args.repeat):
         for name in list(checkouts)[:: 1 if i % 2 else -1]:
-            found[name] += steps(checkouts[name], args.domain, args)
+            found[name] += steps(checkouts[name], args)
     print(f"{'phase':16} {'this [s]':>9} {'other [s]':>9}  other / this")
     totals = {name: statistics.median(sum(step.values()) for step in all_steps) for name, all_steps in found.items()}
     for phase in dict.fromkeys(phase for all_steps in found.values() for step in all_steps for phase in step):

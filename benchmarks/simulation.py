@@ -21,6 +21,7 @@ import numpy as np
 
 from rlanything.config.roles import engine_roles
 from rlanything.config.schema import Config
+from rlanything.plan.estimate import FLOPS, READ_BYTES, SHARE, STEP_S
 from rlanything.plan.placement import Placement, Slot, place, route
 
 BUCKET_BYTES, REPORT_S, SAMPLE_BYTES = (
@@ -37,13 +38,13 @@ class Hardware:
     """Assumed: one H100-class node among equals."""
 
     per_node: int = 8
-    flops: float = 989e12  # bf16 dense [FLOP/s] (data sheet, H100 SXM)
-    mfu: float = 0.4  # share of them that prefills and updates reach
-    hbm: float = 2.7e12  # that decoding reaches [B/s]: 80 % of the data sheet's 3.35e12
+    flops: float = FLOPS
+    mfu: float = SHARE
+    hbm: float = READ_BYTES
     nvlink: float = 450e9  # each way [B/s] (data sheet)
     network: float = 50e9  # an accelerator's own adapter [B/s]: 400 Gb/s
     hop_s: float = 5e-6  # latency of a ring's hop
-    overhead_s: float = 3e-3  # of a decode step beside reading weights and KV: scheduler, launches, sampler
+    overhead_s: float = STEP_S
     object_bytes_s: float = 2e9  # between two nodes' object stores [B/s]
     load_bytes_s: float = 5e9  # from the object store into an engine [B/s]
 

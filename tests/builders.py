@@ -1,4 +1,4 @@
-"""Small hand-made groups for tests of pure logic."""
+"""Small hand-made groups, configurations and episodes for tests."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlanything.config.schema import Config, DatasetConfig, ExperimentConfig, RolloutConfig, SandboxConfig
+from rlanything.domains.base import Domain, Observation
 from rlanything.types import Ending, Group, Judgement, Prompt, Score, Status, Task, Trajectory, Turn
 
 Scores = Sequence[int | None]
@@ -67,3 +68,15 @@ def config_of(domain: str, path: Path | str = "", max_step: int = 20, sandbox: S
         rollout=RolloutConfig(max_interaction_step=max_step),
         sandbox=sandbox or SandboxConfig(),
     )
+
+
+async def episode(domain: Domain, task: Task, *responses: str) -> tuple[list[Observation], Score]:
+    """The observations and the score of an episode with these responses."""
+    env = domain.make_env(task)
+    try:
+        seen = [await env.reset()]
+        for response in responses:
+            seen.append(await env.step(domain.parse_action(response, seen[-1]).action))
+        return seen, await env.score(seen[-1])
+    finally:
+        await env.close()

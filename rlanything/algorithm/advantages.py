@@ -259,8 +259,14 @@ def grouped_gae(groups: Sequence[Group], config: AlgorithmConfig, *, discount: f
 RULES: dict[str, Rule] = {
     rule.__name__: rule
     for rule in (
-        *(step_index, step_index_absorbing, separate, process),
-        *(trajectory, leave_one_out, same_state, grouped_gae),
+        step_index,
+        step_index_absorbing,
+        separate,
+        process,
+        trajectory,
+        leave_one_out,
+        same_state,
+        grouped_gae,
     )
 }
 

@@ -23,9 +23,9 @@ from rlanything.runs.progress import Bar, Progress
 from rlanything.runs.store import read_groups, write_groups
 from rlanything.types import Group, Task
 
-# Episodes are played in parts. A part is saved when all its episodes have ended, and then the next one begins.
 JUDGING = (("RM process", "rm_process_accuracy"), ("RM outcome", "rm_outcome_agreement"))  # (column, metric)
 TESTING = (("tests right", "test_accuracy"), ("telling", "test_detect_rate"))  # of a reward model that writes tests
+# Episodes are played in parts. A part is saved when all its episodes have ended, and then the next one begins.
 PARTS_AT_ONCE = 8
 PART_EPISODES = 16  # at least: in a smaller part, one broken episode would exceed rollout.max_failure_rate
 

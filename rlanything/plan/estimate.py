@@ -16,8 +16,8 @@ from rlanything.plan.plan import Plan
 
 FLOPS = 989e12  # [FLOP/s] bf16 dense of an H100 SXM (data sheet)
 SHARE = 0.4  # of them that decoding and updates reach; docs/gpu.md has 0.49 for the learner
-READ_BYTES = 2.7e12  # [B/s] that decoding reads: 80 % of the data sheet's
-STEP_S = 0.004  # of a forward pass besides
+READ_BYTES = 2.7e12  # [B/s] that decoding reads: 80 % of the data sheet's 3.35e12
+STEP_S = 0.003  # assumed: of a decode step besides, for scheduler, launches and sampler
 IDLE = 0.2  # share of the time below which an engine's accelerators are better given to another role
 
 
@@ -95,7 +95,7 @@ def told(found: Estimate) -> str:
 
 
 def advice(plan: Plan, found: Estimate) -> Iterator[str]:
-    """What to change where accelerators would have little to do."""
+    """Tell what to change if accelerators would have little to do."""
     config = plan.config
     if config.cluster.placement == "split" and not config.rollout.max_staleness:
         yield (

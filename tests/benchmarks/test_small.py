@@ -21,6 +21,11 @@ SMALLEST = {
         "model.rewriter.path={model} dataset.num_task=0",
         r"ratio +[\d.]+",
     ),
+    "quickstart_step": (
+        "--other {root} --steps 2 --repeat 1 --threads 1 dataset.path={games} model.policy.path={model} "
+        "model.reward.path={model} model.rewriter.path={model}",
+        r"all +[\d.]+ +[\d.]+ +[\d.]+",
+    ),
     "sandbox": ("--num 8", r"sandbox / subprocess: [\d.]+"),
 }
 
@@ -33,7 +38,7 @@ def test_a_benchmark_runs(world, name):
     line = [
         sys.executable,
         str(BENCHMARKS / f"{name}.py"),
-        *arguments.format(games=world.games, model=world.model).split(),
+        *arguments.format(games=world.games, model=world.model, root=BENCHMARKS.parent).split(),
     ]
     done = subprocess.run(line, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr

@@ -67,7 +67,7 @@ run_guarded(lambda: Progress().line("a line of a run"))
 
 @pytest.mark.parametrize("words", [["-m", "rlanything", "train", "--help"], ["-c", LINES]], ids=["help", "a run"])
 def test_a_reader_that_leaves_ends_the_command_without_a_traceback(words):
-    """As `rlanything train --help | head` does."""
+    """`rlanything train --help | head` does so."""
     process = subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process.stdout.close()
     assert process.stderr.read() == b""

@@ -42,6 +42,9 @@ class VerifiersEnv(Env):
         if "messages" in heard:
             return Observation(self._new(heard["messages"]))
         reward: float = heard["reward"]
+        names = ("reward", "return", "done", *heard["told"])
+        if (key := self.options.success) not in names:
+            raise ServiceError(f"dataset.options.success: found {key}, expected one of {', '.join(names)}")
         success = is_solved(self.options, True, reward, reward, heard["told"])
         told = ", ".join(f"{name} {value:g}" for name, value in heard["told"].items())
         return Observation(f"The end: {told or 'no reward'}.", done=True, success=success, reward=reward)

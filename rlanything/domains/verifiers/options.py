@@ -26,7 +26,8 @@ class VerifiersOptions(ForeignOptions):
     num_task: PositiveInt = 512
     """Tasks of each split, or as many as there are."""
     success: str = "return"
-    """As in the other domains. `return` is the task's reward, the weighted sum of its rewards. Any other word is the
-    name of a reward or a metric, which must not be 0."""
+    """A task is solved with `return` if its reward, the weighted sum of its rewards, reaches `success_from`, with
+    `reward` if that is above 0, and with `done` in any case. Any other word is the name of a reward or a metric, which
+    must not be 0."""
     instructions: str = ""
     """The policy is told this before the system prompt of the environment."""

@@ -182,7 +182,7 @@ class Episode:
         service._write({"play": self._name, "task": task})
 
     async def next(self) -> Json:
-        """What comes next: {"messages": [...]}, or {"reward": ..., "told": {...}} at the end. Raises ServiceError."""
+        """Wait for {"messages": [...]}, or {"reward": ..., "told": {...}} at the end. Raises ServiceError."""
         message = await self._heard.get()
         self._open = "ask" in message
         if "error" in message:

@@ -11,7 +11,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from builders import config_of
+from builders import config_of, episode
 
 from rlanything.domains.openenv.client import SessionError
 from rlanything.domains.registry import make_domain
@@ -57,28 +57,16 @@ def domain(url, **options):
     return make_domain(config)
 
 
-async def episode(domain, *responses, number=0):
-    """(observations, score) of an episode."""
-    env = domain.make_env(domain.tasks("train")[number])
-    try:
-        seen = [await env.reset()]
-        for response in responses:
-            seen.append(await env.step(domain.parse_action(response, seen[-1]).action))
-        return seen, await env.score(seen[-1])
-    finally:
-        await env.close()
-
-
 @needs_openenv
 def test_a_server_is_played_by_json_actions_and_tells_what_is_no_action(guess):
     own = domain(guess, observation="{hint}")
     assert '"guess"' in own.system and '"integer"' in own.system
     said = ["hm", '{"guess": "x"}', '{"guess": -1}', *(f'I try {{"guess": {n}}}.' for n in range(1, 9))]
-    seen, score = asyncio.run(episode(own, *said[: 3 + _number(own)]))
+    seen, score = asyncio.run(episode(own, own.tasks("train")[0], *said[: 3 + _number(own)]))
     assert seen[0].text == "Guess a number from 1 to 8." and [o.invalid for o in seen[1:4]] == [True] * 3
     assert "guess" in seen[2].text and "negative" in seen[3].text
     assert seen[-1].done and score.success and score.reward == 1.0 and own.parse_action("hm", seen[0]).error
-    assert not asyncio.run(episode(own, '{"guess": 0}'))[1].success
+    assert not asyncio.run(episode(own, own.tasks("train")[0], '{"guess": 0}'))[1].success
 
 
 def _number(domain):
@@ -94,7 +82,7 @@ def test_sessions_are_apart_and_what_a_server_has_no_room_for_is_a_fault(guess):
     assert own.capacity == 4 and own.tasks("train")[0].payload["top"] == 2
 
     async def many(num):
-        tries = (episode(own, '{"guess": 9}', '{"guess": 9}', number=i) for i in range(num))
+        tries = (episode(own, own.tasks("train")[i], '{"guess": 9}', '{"guess": 9}') for i in range(num))
         return await asyncio.gather(*tries, return_exceptions=True)
 
     for seen, _ in asyncio.run(many(4)):
@@ -112,7 +100,7 @@ def test_the_project_s_own_template_needs_one_text_which_a_response_may_be(tmp_p
     try:
         own = domain(url, success="return", success_from=0.1, observation="{echoed_message}")
         assert "the text of message" in own.system
-        seen, score = asyncio.run(episode(own, "so: \\boxed{hello}", '{"message": "again"}'))
+        seen, score = asyncio.run(episode(own, own.tasks("train")[0], "so: \\boxed{hello}", '{"message": "again"}'))
         assert [o.text for o in seen[1:]] == ["hello", "again"] and score.reward > 0
     finally:
         process.kill()

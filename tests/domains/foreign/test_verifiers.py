@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from builders import config_of
+from builders import config_of, episode
 
 from rlanything.domains.base import text_of
 from rlanything.domains.parts import RejectedTask
@@ -35,18 +35,6 @@ def domain(name, **options):
     return make_domain(config_of("verifiers", id=name, python=PYTHON, **options))
 
 
-async def episode(own, task, *responses):
-    """(observations, score) of an episode."""
-    env = own.make_env(task)
-    try:
-        seen = [await env.reset()]
-        for response in responses:
-            seen.append(await env.step(own.parse_action(response, seen[-1]).action))
-        return seen, await env.score(seen[-1])
-    finally:
-        await env.close()
-
-
 @needs_verifiers
 def test_a_task_of_one_turn_is_scored_by_its_own_rewards():
     with closing(domain("sums_v1")) as own:
@@ -66,6 +54,11 @@ def test_a_task_of_one_turn_is_scored_by_its_own_rewards():
         assert not wrong.success and wrong.reward == 0.0 and not empty.success
     with closing(domain("sums_v1", success="length")) as own:
         assert asyncio.run(episode(own, own.tasks("train")[0], "4"))[1].success, "any reward or metric can be asked for"
+    with (
+        closing(domain("sums_v1", success="rihgt")) as own,
+        pytest.raises(ServiceError, match="found rihgt.*right, length"),
+    ):
+        asyncio.run(episode(own, own.tasks("train")[0], "4"))
 
 
 @needs_verifiers
