@@ -30,6 +30,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
+from rlanything.algorithm.samples import sample_sets
 from rlanything.config.schema import LearnerConfig, ModelConfig
 from rlanything.learner.deepspeed import Learner
 from rlanything.learner.packing import build_trees, pack
@@ -191,8 +192,8 @@ def compare(
     losses = {}
     for _ in range(args.repeat):
         learner = Learner(ModelConfig(path=folder), config, total_update=0)
-        losses["learner"] = learner.update(samples)["loss"]  # compiles
-        seconds["learner"].append(timed(lambda made=learner: made.update(samples), args.updates, device))
+        losses["learner"] = learner.update(sample_sets(samples))["loss"]  # compiles
+        seconds["learner"].append(timed(lambda made=learner: made.update(sample_sets(samples)), args.updates, device))
         learner.close()
         plain = Plain(folder, config, device, dtype)
         try:

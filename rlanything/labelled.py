@@ -10,12 +10,14 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 
+from rlanything.algorithm.diagnostics import tally
+from rlanything.algorithm.summary import summary
 from rlanything.config.schema import Config
 from rlanything.domains.base import Domain
 from rlanything.domains.parts import Conversation, StepJudging
 from rlanything.engines.chat_model import ChatModel
 from rlanything.errors import ConfigError
-from rlanything.evaluation.play import evaluation_tasks, run_evaluation
+from rlanything.evaluation.play import check_failures, evaluation_batch, evaluation_tasks
 from rlanything.rollout.collect import Collector
 from rlanything.runs.progress import Progress
 from rlanything.types import Task, Trajectory, assistant
@@ -34,8 +36,10 @@ async def labelled_episodes(
     tasks = evaluation_tasks(domain, split, num, config.experiment.seed)
     config = config.model_copy(deep=True)
     config.evaluation.num_rollout = math.ceil(num / len(tasks))
-    collector = Collector(domain, policy, None, config.reward)
-    groups = await run_evaluation(tasks, collector.collect, config, progress, f"playing {split}", judged=False)
+    batch = evaluation_batch(tasks, config, judged=False)
+    with progress.phase(f"playing {split}", len(tasks) * batch.num) as bar:
+        groups = await Collector(domain, policy, None, config).groups(batch, bar.advance)
+    check_failures([summary(group, tally(group)) for group in groups], config.rollout.max_failure_rate)
 
     def judgements(task: Task, t: Trajectory) -> Iterator[Conversation]:
         for i, turn in enumerate(t.turns):

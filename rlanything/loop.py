@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import math
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
-from rlanything.algorithm.advantages import assign_advantages, within
-from rlanything.algorithm.consistency import assign_consistency
-from rlanything.algorithm.diagnostics import diagnostics
-from rlanything.algorithm.samples import num_level, policy_samples, reward_samples
+from rlanything.algorithm.advantages import within
+from rlanything.algorithm.diagnostics import figures as figures_of
+from rlanything.algorithm.summary import GroupSummary, Tally
 from rlanything.algorithm.tasks import TaskPool
 from rlanything.evaluation.figures import summarise
-from rlanything.evaluation.play import check_failures, evaluation_tasks, run_evaluation
+from rlanything.evaluation.play import check_failures, evaluation_batch, evaluation_tasks, play
 from rlanything.rollout.collect import Batch
+from rlanything.rollout.digest import LEVEL, Digest
 from rlanything.rollout.rewriting import rewrite
 from rlanything.run import Run
 from rlanything.runs import checkpoint
@@ -23,10 +24,7 @@ from rlanything.runs.folder import RunFolder
 from rlanything.runs.metrics import Metrics, append_jsonl, drop_after
 from rlanything.runs.progress import Progress
 from rlanything.runs.report import write_report
-from rlanything.runs.store import write_groups
-from rlanything.types import Group
 
-SAMPLES = {"policy": policy_samples, "reward": reward_samples}
 MISMATCH = ("mismatch_kl", "logprob_abs_diff")  # differences between learner and engine under the same weights
 RATES = [  # (name in a step's line, metric)
     ("success", "success_rate"),
@@ -50,7 +48,7 @@ class Loop:
         self.pool = TaskPool.of(run.originals, band.alpha_low, band.alpha_high, run.config.experiment.seed)
         self.metrics = Metrics(folder)
         self.step = 0
-        self.ahead: list[Group] | None = None  # the next step's rollouts, with `rollout.max_staleness`
+        self.ahead: list[Digest] | None = None  # the next step's rollouts, with `rollout.max_staleness`
         self.pool_state: dict[str, Any] = {}  # the pool before `ahead` was drawn: a resumed run draws it again
 
     def train(self) -> None:
@@ -71,39 +69,40 @@ class Loop:
         """One step of the closed loop."""
         step, config, run = self.step + 1, self.config, self.run
         self.progress.start_step(f"step {step}/{config.experiment.total_step}")
-        groups = self.ahead or self.runner.run(self.collect(step))
+        digests = self.ahead or self.runner.run(self.collect(step))
+        groups = [digest.summary for digest in digests]
         self.settle(groups, step)
         proposals = self.runner.run(self.adapt(groups, step))
-
-        assign_advantages(groups, config.algorithm)
-        assign_consistency(groups, config.reward)
-        trained = [g for g in groups if len(g.valid) >= config.rollout.min_group]
         if config.rollout.max_staleness and step < config.experiment.total_step:
             self.pool_state = self.pool.state_dict()
-            updates, self.ahead = self.runner.run(self.update_and_collect(trained, step + 1))
+            updates, self.ahead = self.runner.run(self.update_and_collect(digests, step + 1))
         else:
             self.ahead = None
             run.sleep()  # engines that share accelerators with learners free their memory
-            updates = self.update(trained)
+            updates = self.update(digests)
         run.sync_weights(step)
 
         self.step = step
-        self.record(groups, {"groups_too_small": len(groups) - len(trained), **proposals, **updates})
+        self.record(groups, proposals | updates)
 
-    async def collect(self, step: int) -> list[Group]:
-        """Play k episodes of each task of the step. The judge scores finished turns while other episodes go on."""
+    async def collect(self, step: int) -> list[Digest]:
+        """Play k episodes of each task of the step. The judge scores finished turns while other episodes go on.
+
+        Where a group was played, its feedback and samples are made and its episodes are written.
+        """
         rollout = self.config.rollout
         tasks = self.pool.draw(rollout.num_trial, self.config.adaptation.max_candidate)
-        seed = f"{self.config.experiment.seed}/{step}"
-        batch = Batch(tasks=tasks, num=rollout.num_rollout_per_trial, seed=seed, rollout=rollout)
+        seed, path = f"{self.config.experiment.seed}/{step}", self.folder.rollouts(step)
+        shutil.rmtree(path, ignore_errors=True)  # of a step that was cut off
+        batch = Batch(tasks=tasks, num=rollout.num_rollout_per_trial, seed=seed, rollout=rollout, path=path)
         with self.progress.phase("rollout", len(tasks) * batch.num) as bar:
-            groups = await self.run.collect(batch, bar.advance)
-        check_failures(groups, rollout.max_failure_rate)
-        return groups
+            digests = await self.run.collect(batch, bar.advance)
+        check_failures([digest.summary for digest in digests], rollout.max_failure_rate)
+        return digests
 
-    async def update_and_collect(self, trained: Sequence[Group], step: int) -> tuple[dict[str, float], list[Group]]:
+    async def update_and_collect(self, digests: Sequence[Digest], step: int) -> tuple[dict[str, float], list[Digest]]:
         """Update in a thread while collecting the rollouts of `step`."""
-        return await asyncio.gather(asyncio.to_thread(self.update, trained), self.collect(step))
+        return await asyncio.gather(asyncio.to_thread(self.update, digests), self.collect(step))
 
     @contextmanager
     def no_update_left(self) -> Iterator[None]:
@@ -114,13 +113,13 @@ class Loop:
             self.run.end_learners()
             raise
 
-    def settle(self, groups: Sequence[Group], step: int) -> None:
+    def settle(self, groups: Sequence[GroupSummary], step: int) -> None:
         """Accept or drop candidate tasks by their measured accuracy."""
         for candidate, accepted in self.pool.settle(groups, step, self.config.rollout.min_group):
             if self.run.domain.rewriting:
                 self.run.domain.rewriting.settle(candidate, accepted)
 
-    async def adapt(self, groups: Sequence[Group], step: int) -> dict[str, float]:
+    async def adapt(self, groups: Sequence[GroupSummary], step: int) -> dict[str, float]:
         """Let the rewriter propose variants of the tasks outside the accuracy band."""
         config, run = self.config.adaptation, self.run
         if not config.enabled:
@@ -132,30 +131,30 @@ class Loop:
             counts = await rewrite(requests, self.pool, run.models["rewriter"], run.domain, config, seed, step)
         return {f"tasks/{k}": float(v) for k, v in counts.items()}
 
-    def update(self, groups: Sequence[Group]) -> dict[str, float]:
+    def update(self, digests: Sequence[Digest]) -> dict[str, float]:
         """Update both models, each on the groups whose accuracy lies within its band."""
-        metrics: dict[str, float] = {}
+        trained = [d.summary for d in digests if d.summary.num_valid >= self.config.rollout.min_group]
+        metrics = {"groups_too_small": float(len(digests) - len(trained))}
         bands = {"policy": self.config.algorithm.band, "reward": self.config.reward.band}
         for role, learner in self.run.learners.items():
-            band, mean = bands[role], self.config.training.of(role).loss_mean
+            sets = [one for digest in digests for one in digest.sets[role]]
             with self.progress.phase(f"update {role}"):
-                samples = SAMPLES[role](groups, band, mean)
-                figures = learner.update(samples) if samples else {}
+                figures = learner.update(sets) if sets else {}
             if self.config.rollout.max_staleness:  # older weights sampled: these would measure the update too
                 figures = {k: v for k, v in figures.items() if k not in MISMATCH}
-            figures |= {"samples": len(samples), "groups_dropped": sum(not within(g.accuracy, band) for g in groups)}
+            figures["samples"] = sum(one.num for one in sets)
+            figures["groups_dropped"] = sum(not within(g.accuracy, bands[role]) for g in trained)
             if role == "policy":
-                figures["turns_at_baseline"] = num_level(groups, band)
+                figures[LEVEL] = sum(g.tally.sums[LEVEL] for g in trained)
             metrics |= {f"{role}/{k}": float(v) for k, v in figures.items()}
         return metrics
 
-    def record(self, groups: Sequence[Group], figures: dict[str, float]) -> None:
-        """Write the step's episodes, task events and metrics, and print its line."""
-        domain, pool = self.run.domain, self.pool
-        with self.progress.phase("record"):
-            write_groups(self.folder.rollouts(self.step), groups, domain.describe, domain.kind)
-            append_jsonl(self.folder.ledger, pool.drain_events())
-        figures = diagnostics(groups) | figures | {f"tasks/{k}": float(v) for k, v in pool.counts.items()}
+    def record(self, groups: Sequence[GroupSummary], figures: dict[str, float]) -> None:
+        """Write the step's task events and metrics, and print its line."""
+        pool = self.pool
+        append_jsonl(self.folder.ledger, pool.drain_events())
+        measured = figures_of(Tally.of_all(group.tally for group in groups))
+        figures = measured | figures | {f"tasks/{k}": float(v) for k, v in pool.counts.items()}
         figures |= {"tasks/active": len(pool.active), "tasks/pending": len(pool.candidates)}
         figures |= {f"seconds/{k}": v for k, v in self.progress.seconds.items()} | {"step_s": self.progress.elapsed}
         figures |= self.run.figures()
@@ -168,10 +167,12 @@ class Loop:
         for split in config.evaluation.splits:
             self.progress.start_step(f"step {self.step}")
             tasks = evaluation_tasks(domain, split, config.evaluation.num_task, config.experiment.seed)
-            judged = config.evaluation.judge
-            groups = self.runner.run(run_evaluation(tasks, self.run.collect, config, self.progress, "evaluate", judged))
-            write_groups(self.folder.evaluation(self.step, split), groups, domain.describe, domain.kind)
-            figures = summarise(groups, domain)
+            path = self.folder.evaluation(self.step, split)
+            shutil.rmtree(path, ignore_errors=True)  # of an evaluation that was cut off
+            batch = evaluation_batch(tasks, config, judged=config.evaluation.judge, path=path)
+            with self.progress.phase("evaluate", len(tasks) * batch.num) as bar:
+                groups = self.runner.run(play(batch, self.run.collect, bar.advance))
+            figures = summarise(groups, domain.kind)
             figures |= self.run.figures() | {"seconds/evaluate": self.progress.seconds["evaluate"]}
             self.metrics.write(self.step, "eval", {"split": split, **figures})
             low, high = figures["success_low"], figures["success_high"]

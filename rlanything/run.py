@@ -78,7 +78,7 @@ class Run:
             self.collect: Collect = (
                 self.cluster.collector(self.models, splits)
                 if self.cluster
-                else Collector(self.domain, self.models["policy"], self.models.get("reward"), config.reward)
+                else Collector(self.domain, self.models["policy"], self.models.get("reward"), config)
             ).collect
             self._counted: dict[Role, EngineStats] = {}
             self._shares_devices = self.cluster is not None and plan.placement.shares_devices

@@ -23,6 +23,8 @@ from typing import Any
 
 import torch
 
+from rlanything.algorithm.samples import sample_sets
+from rlanything.algorithm.summary import Tally
 from rlanything.config.schema import Config, ExperimentConfig, RolloutConfig
 from rlanything.config.sft import SftConfig
 from rlanything.conversations import encode, encode_file
@@ -34,7 +36,7 @@ from rlanything.engines.base import request_seed
 from rlanything.engines.chat import Chat
 from rlanything.engines.chat_model import ChatModel, start_chat_model
 from rlanything.errors import ConfigError
-from rlanything.evaluation.play import evaluation_tasks, run_evaluation
+from rlanything.evaluation.play import evaluation_batch, evaluation_tasks, play
 from rlanything.labelled import endless, labelled_episodes
 from rlanything.learner.deepspeed import Learner
 from rlanything.plan.models import check_role, check_tools
@@ -173,7 +175,7 @@ class WarmStart:
         with self.progress.phase(f"warm start {config.role}", config.max_update) as bar:
             for update in range(1, config.max_update + 1):
                 raise_missed_interrupt()
-                loss = self.learner.update_supervised(list(islice(self.source, config.batch)))["loss"]
+                loss = self.learner.update_supervised(sample_sets(list(islice(self.source, config.batch))))["loss"]
                 bar.advance()
                 bar.note(f"loss {loss:.3f}")
                 due = update >= config.measure_from and update % config.measure_every == 0
@@ -199,9 +201,11 @@ class WarmStart:
 
     async def _policy_success(self) -> float:
         config = loop_config(self.config)
-        collector = Collector(self.domain, self.model, None, config.reward)
-        groups = await run_evaluation(self._tasks(), collector.collect, config, self.progress, "measure", judged=False)
-        return sum(t.success for g in groups for t in g.trajectories) / len(groups)
+        batch = evaluation_batch(self._tasks(), config, judged=False)
+        collector = Collector(self.domain, self.model, None, config)
+        with self.progress.phase("measure", len(batch.tasks) * batch.num) as bar:
+            groups = await play(batch, collector.collect, bar.advance)
+        return Tally.of_all(g.tally for g in groups).mean("success_rate")
 
     async def _answers(self, conversations: Sequence[Sequence[Message]]) -> list[str]:
         """A sampled answer to each conversation."""

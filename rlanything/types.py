@@ -349,3 +349,18 @@ class Sample:
         shapes = {a.shape for a in (self.ids, self.weights, self.advantages, self.logprobs)}
         if len(shapes) != 1 or self.ids.ndim != 1:
             raise ValueError(f"Sample {self.key!r}: its arrays must share one shape [T], found {sorted(shapes)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleSet:
+    """The samples of one key: an episode's turns, or the judgements of one episode. A learner rank takes whole sets."""
+
+    key: str
+    num: int
+    """Number of samples."""
+    tokens: int
+    """Tokens of all samples."""
+    tree_tokens: int
+    """About as many tokens are left when shared prefixes are merged."""
+    samples: Any
+    """A list of `Sample`; on Ray a reference to one, which only the learner ranks that train on it resolve."""

@@ -22,6 +22,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from transformers.utils import logging
 
+from rlanything.algorithm.samples import sample_sets
 from rlanything.config.schema import Config, DatasetConfig, ExperimentConfig, RolloutConfig
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import make_domain
@@ -171,7 +172,7 @@ def make_small_world(root: Path, hidden: int = 64) -> tuple[Path, Path]:
     shares = (("policy", 8), ("reward", 32), ("rewriter", 8))
     streams = [(domain.demonstrations(role, "train", 0), share) for role, share in shares]
     for _ in range(90):
-        learner.update_supervised([encode(chat, c) for s, share in streams for c in islice(s, share)])
+        learner.update_supervised(sample_sets([encode(chat, c) for s, share in streams for c in islice(s, share)]))
     learner.export(model)
     learner.close()
     return games, model

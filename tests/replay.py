@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from rlanything.algorithm.samples import policy_samples, reward_samples
+from rlanything.algorithm.samples import policy_samples, reward_samples, sample_sets
 from rlanything.config.schema import Config
 from rlanything.learner.deepspeed import Learner
 from rlanything.runs.store import read_groups
@@ -36,7 +36,7 @@ def replay(config: Config, run: Path, role: str, temperature: float) -> dict[str
     for step in range(1, config.experiment.total_step + 1):
         groups = read_groups(run / f"rollouts/step_{step:06d}.parquet", {})
         band = config.algorithm.band if role == "policy" else config.reward.band
-        learner.update(SAMPLES[role](groups, band, training.loss_mean))
+        learner.update(sample_sets(SAMPLES[role](groups, band, training.loss_mean)))
     weights = {name: tensor.clone() for name, tensor in learner.weights()}
     learner.close()
     return weights

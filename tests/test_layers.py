@@ -21,7 +21,7 @@ BELOW = {
     "domains": {"errors", "types", "config", "algorithm", "processes", "sandbox"},
     "engines": {"errors", "types", "config", "processes", "weights"},
     "learner": {"errors", "types", "config", "processes", "weights"},
-    "rollout": {"errors", "types", "config", "algorithm", "domains", "engines"},
+    "rollout": {"errors", "types", "config", "algorithm", "domains", "engines", "runs"},
     "plan": {"errors", "types", "config", "algorithm", "domains", "engines", "learner", "weights", "runs"},
     "runs": {"errors", "types", "config", "algorithm", "processes", "weights"},
 }

@@ -3,18 +3,21 @@
 Pure numpy on plain data. Episodes that the infrastructure broke enter no baseline, and judgements without a score enter
 no mean, so neither can move another episode's advantage.
 
-A rule is a function `rule(groups, config, *, option=default, ...)` that sets `turn.advantage` for turns of
+A rule is a function `rule(group, config, *, option=default, ...)` that sets `turn.advantage` for turns of
 `group.valid`. Its keyword-only parameters are what `algorithm.options` may set. It reads `trajectory.reward` (the
-episode's), `turn.signal` (mean step score, or None) and `turn.reward` (integrated feedback R_i, or None).
+episode's), `turn.signal` (mean step score, or None) and `turn.reward` (integrated feedback R_i, or None). It sees one
+group, because groups stay in the process that played them.
 `algorithm.advantage` names a rule of `RULES`, or `module:function` of a rule of your own.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import zip_longest
+from traceback import extract_tb
 from typing import Any
 
 import numpy as np
@@ -74,17 +77,35 @@ def assign_advantages(groups: Sequence[Group], config: AlgorithmConfig) -> None:
     `negative_weight`: the step signal calls every failed try of a weak policy bad, and a smaller weight teaches less to
     avoid what seldom works.
 
-    Raises ConfigError if `algorithm.reward` is score and the environment gave none.
+    Raises ConfigError if `algorithm.reward` is score and the environment gave none, or if the rule fails.
     """
+    rule = advantage_rule(config)
     for group in groups:
         _assign_rewards(group, config)
-    advantage_rule(config)([replace(g, trajectories=selected(g, config)) for g in groups], config)
-    if config.void == "mask":
-        for turn in (turn for g in groups for t in g.valid if is_void(t) for turn in t.turns):
-            turn.advantage = None
-    for turn in (turn for g in groups for t in g.valid for turn in t.turns):
-        if turn.advantage is not None and turn.advantage < 0:
-            turn.advantage *= config.negative_weight
+        with _named(config.advantage, group):
+            rule(replace(group, trajectories=selected(group, config)), config)
+        for trajectory in group.valid:
+            void = config.void == "mask" and is_void(trajectory)
+            for turn in trajectory.turns:
+                if void:
+                    turn.advantage = None
+                elif turn.advantage is not None and turn.advantage < 0:
+                    turn.advantage *= config.negative_weight
+
+
+@contextmanager
+def _named(rule: str, group: Group) -> Iterator[None]:
+    """Turn what a user's rule raises into a ConfigError that says where."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except Exception as error:
+        line = extract_tb(error.__traceback__)[-1]
+        raise ConfigError(
+            f"algorithm.advantage={rule}: the rule fails on the group of task {group.task.id}: {line.filename}, line "
+            f"{line.lineno}: {type(error).__name__}: {error}; expected a function rule(group, config) of one group"
+        ) from error
 
 
 def _assign_rewards(group: Group, config: AlgorithmConfig) -> None:
@@ -129,30 +150,26 @@ def advantage_rule(config: AlgorithmConfig) -> Rule:
     return bind_options("algorithm.options", rule, config.options)
 
 
-def step_index(groups: Sequence[Group], config: AlgorithmConfig) -> None:
+def step_index(group: Group, config: AlgorithmConfig) -> None:
     """z-score of R_i over the episodes that reached the same step index (arXiv 2602.02488).
 
     A step index that one episode alone reached has no baseline: advantage 0.
     """
-    for group in groups:
-        for turns in zip_longest(*(t.turns for t in group.valid)):
-            _compare([(turn, turn.reward) for turn in turns if turn])
+    for turns in zip_longest(*(t.turns for t in group.valid)):
+        _compare([(turn, turn.reward) for turn in turns if turn])
 
 
-def step_index_absorbing(groups: Sequence[Group], config: AlgorithmConfig) -> None:
+def step_index_absorbing(group: Group, config: AlgorithmConfig) -> None:
     """`step_index`, but a finished episode stays in the later baselines with its final feedback.
 
     Otherwise late baselines hold failures alone, because successes end early, and z-scores there compare step signals.
     """
-    for group in groups:
-        finals = [
-            next((turn.reward for turn in reversed(t.turns) if turn.reward is not None), None) for t in group.valid
-        ]
-        for turns in zip_longest(*(t.turns for t in group.valid)):
-            _compare([(turn, turn.reward if turn else final) for turn, final in zip(turns, finals, strict=True)])
+    finals = [next((turn.reward for turn in reversed(t.turns) if turn.reward is not None), None) for t in group.valid]
+    for turns in zip_longest(*(t.turns for t in group.valid)):
+        _compare([(turn, turn.reward if turn else final) for turn, final in zip(turns, finals, strict=True)])
 
 
-def separate(groups: Sequence[Group], config: AlgorithmConfig, *, step_discount: float = 0.0) -> None:
+def separate(group: Group, config: AlgorithmConfig, *, step_discount: float = 0.0) -> None:
     """Outcome and step signal, each standardised over the episodes that reached the same step index, then added with
     their weights.
 
@@ -163,20 +180,19 @@ def separate(groups: Sequence[Group], config: AlgorithmConfig, *, step_discount:
     gamma = 0 a weak policy learns what is seldom wrong, such as to go on searching, rather than what leads on.
     """
     _check_range("step_discount", step_discount)
-    for group in groups:
-        episodes = []
-        for t in group.valid:
-            to_go = discounted([turn.signal or 0.0 for turn in t.turns], step_discount)
-            episodes.append([(turn, t.reward or 0.0, signal) for turn, signal in zip(t.turns, to_go, strict=True)])
-        for entries in zip_longest(*episodes):
-            reached = [entry for entry in entries if entry and entry[0].reward is not None]
-            outcomes = standardise([outcome for _, outcome, _ in reached])
-            signals = standardise([signal for _, _, signal in reached])
-            for (turn, _, _), outcome, signal in zip(reached, outcomes, signals, strict=True):
-                turn.advantage = float(config.outcome_weight * outcome + config.step_weight * signal)
+    episodes = []
+    for t in group.valid:
+        to_go = discounted([turn.signal or 0.0 for turn in t.turns], step_discount)
+        episodes.append([(turn, t.reward or 0.0, signal) for turn, signal in zip(t.turns, to_go, strict=True)])
+    for entries in zip_longest(*episodes):
+        reached = [entry for entry in entries if entry and entry[0].reward is not None]
+        outcomes = standardise([outcome for _, outcome, _ in reached])
+        signals = standardise([signal for _, _, signal in reached])
+        for (turn, _, _), outcome, signal in zip(reached, outcomes, signals, strict=True):
+            turn.advantage = float(config.outcome_weight * outcome + config.step_weight * signal)
 
 
-def process(groups: Sequence[Group], config: AlgorithmConfig, *, step_discount: float = 0.0) -> None:
+def process(group: Group, config: AlgorithmConfig, *, step_discount: float = 0.0) -> None:
     """z-score of the episode's reward over the group, plus lambda times that of a turn's step signal among all turns of
     the group (GRPO with process supervision, arXiv 2402.03300, section 4.1.3).
 
@@ -188,38 +204,33 @@ def process(groups: Sequence[Group], config: AlgorithmConfig, *, step_discount: 
     is 0.
     """
     _check_range("step_discount", step_discount)
-    for group in groups:
-        judged = [turn for t in group.valid for turn in t.turns if turn.reward is not None]
-        steps = standardise([turn.signal or 0.0 for turn in judged])
-        of_turn = {id(turn): float(z) for turn, z in zip(judged, steps, strict=True)}
-        for t, outcome in zip(group.valid, standardise([t.reward or 0.0 for t in group.valid]), strict=True):
-            to_go = discounted([of_turn.get(id(turn), 0.0) for turn in t.turns], step_discount)
-            for turn, signal in zip(t.turns, to_go, strict=True):
-                if turn.reward is not None:
-                    turn.advantage = float(config.outcome_weight * outcome + config.step_weight * signal)
+    judged = [turn for t in group.valid for turn in t.turns if turn.reward is not None]
+    steps = standardise([turn.signal or 0.0 for turn in judged])
+    of_turn = {id(turn): float(z) for turn, z in zip(judged, steps, strict=True)}
+    for t, outcome in zip(group.valid, standardise([t.reward or 0.0 for t in group.valid]), strict=True):
+        to_go = discounted([of_turn.get(id(turn), 0.0) for turn in t.turns], step_discount)
+        for turn, signal in zip(t.turns, to_go, strict=True):
+            if turn.reward is not None:
+                turn.advantage = float(config.outcome_weight * outcome + config.step_weight * signal)
 
 
-def trajectory(groups: Sequence[Group], config: AlgorithmConfig) -> None:
+def trajectory(group: Group, config: AlgorithmConfig) -> None:
     """z-score of the episode's reward over the group, the same for all its turns (GRPO, arXiv 2402.03300)."""
-    for group in groups:
-        for t, z in zip(group.valid, standardise([t.reward or 0.0 for t in group.valid]), strict=True):
-            for turn in t.turns:
-                turn.advantage = float(z)
+    for t, z in zip(group.valid, standardise([t.reward or 0.0 for t in group.valid]), strict=True):
+        for turn in t.turns:
+            turn.advantage = float(z)
 
 
-def leave_one_out(groups: Sequence[Group], config: AlgorithmConfig) -> None:
+def leave_one_out(group: Group, config: AlgorithmConfig) -> None:
     """The episode's reward less the mean of the other episodes' rewards (RLOO, arXiv 2402.14740); 0 for a lone one."""
-    for group in groups:
-        rewards = [t.reward or 0.0 for t in group.valid]
-        for t, reward in zip(group.valid, rewards, strict=True):
-            others = (sum(rewards) - reward) / (len(rewards) - 1) if len(rewards) > 1 else reward
-            for turn in t.turns:
-                turn.advantage = reward - others
+    rewards = [t.reward or 0.0 for t in group.valid]
+    for t, reward in zip(group.valid, rewards, strict=True):
+        others = (sum(rewards) - reward) / (len(rewards) - 1) if len(rewards) > 1 else reward
+        for turn in t.turns:
+            turn.advantage = reward - others
 
 
-def same_state(
-    groups: Sequence[Group], config: AlgorithmConfig, *, discount: float = 0.95, weight: float = 1.0
-) -> None:
+def same_state(group: Group, config: AlgorithmConfig, *, discount: float = 0.95, weight: float = 1.0) -> None:
     """z-score of the episode's reward, plus `weight` times that of a turn's discounted return among the turns of the
     group that began in the same state (GiGPO, arXiv 2505.10978).
 
@@ -227,14 +238,13 @@ def same_state(
     Turns whose state no other turn shares get the first part alone.
     """
     _check_range("discount", discount)
-    trajectory(groups, config)
-    for group in groups:
-        for members in _by_state(group, config, discount).values():
-            for (turn, _), z in zip(members, standardise([value for _, value in members]), strict=True):
-                turn.advantage = (turn.advantage or 0.0) + weight * float(z)
+    trajectory(group, config)
+    for members in _by_state(group, config, discount).values():
+        for (turn, _), z in zip(members, standardise([value for _, value in members]), strict=True):
+            turn.advantage = (turn.advantage or 0.0) + weight * float(z)
 
 
-def grouped_gae(groups: Sequence[Group], config: AlgorithmConfig, *, discount: float = 0.95, lam: float = 0.95) -> None:
+def grouped_gae(group: Group, config: AlgorithmConfig, *, discount: float = 0.95, lam: float = 0.95) -> None:
     """Generalised advantage estimation with values from the group's own rollouts (GAGPO, arXiv 2605.13217).
 
     The value of a state is the mean discounted return of the group's turns that began in it, 0 after the last turn.
@@ -242,18 +252,17 @@ def grouped_gae(groups: Sequence[Group], config: AlgorithmConfig, *, discount: f
     """
     _check_range("discount", discount)
     _check_range("lam", lam)
-    for group in groups:
-        states = _by_state(group, config, discount)
-        value = {state: sum(v for _, v in members) / len(members) for state, members in states.items()}
-        turns, advantages = [], []
-        for t in group.valid:
-            ahead = [*(value[turn.state] for turn in t.turns[1:]), 0.0]
-            rewards = turn_rewards(t, config)
-            errors = [r + discount * v - value[u.state] for r, v, u in zip(rewards, ahead, t.turns, strict=True)]
-            turns += t.turns
-            advantages += discounted(errors, discount * lam)
-        for turn, z in zip(turns, standardise(advantages), strict=True):
-            turn.advantage = float(z)
+    states = _by_state(group, config, discount)
+    value = {state: sum(v for _, v in members) / len(members) for state, members in states.items()}
+    turns, advantages = [], []
+    for t in group.valid:
+        ahead = [*(value[turn.state] for turn in t.turns[1:]), 0.0]
+        rewards = turn_rewards(t, config)
+        errors = [r + discount * v - value[u.state] for r, v, u in zip(rewards, ahead, t.turns, strict=True)]
+        turns += t.turns
+        advantages += discounted(errors, discount * lam)
+    for turn, z in zip(turns, standardise(advantages), strict=True):
+        turn.advantage = float(z)
 
 
 RULES: dict[str, Rule] = {

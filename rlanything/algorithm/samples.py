@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
 from rlanything.algorithm.advantages import within
-from rlanything.types import Exchange, Group, Judgement, Sample
+from rlanything.types import Exchange, Group, Judgement, Sample, SampleSet
 
 
 def make_sample(exchange: Exchange, advantage: float, mean: str, key: str) -> Sample:
@@ -51,6 +53,31 @@ def reward_samples(groups: Sequence[Group], band: Sequence[float], mean: str) ->
         for judgement in group.judgements
         if judgement.advantage != 0.0 and judgement.response_ids
     ]
+
+
+def sample_sets(samples: Sequence[Sample]) -> list[SampleSet]:
+    """The samples by their keys; a sample without a key is a set by itself. Those without any loss weight are left out.
+
+    `tree_tokens` counts the prefixes that neighbours share, so the turns of an episode are best in their order.
+    """
+    by_key: dict[object, list[Sample]] = defaultdict(list)
+    for index, sample in enumerate(samples):
+        if sample.weights.any():
+            by_key[sample.key or index].append(sample)
+    return [_sample_set(members) for members in by_key.values()]
+
+
+def _sample_set(members: list[Sample]) -> SampleSet:
+    tokens = sum(len(sample.ids) for sample in members)
+    shared = sum(_shared_prefix(a.ids, b.ids) for a, b in pairwise(members))
+    num, key = len(members), members[0].key
+    return SampleSet(key=key, num=num, tokens=tokens, tree_tokens=tokens - shared, samples=members)
+
+
+def _shared_prefix(a: np.ndarray, b: np.ndarray) -> int:
+    n = min(len(a), len(b))
+    equal = a[:n] == b[:n]
+    return n if equal.all() else int(equal.argmin())
 
 
 def _session(group: Group, judgement: Judgement) -> str:

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from rlanything.types import Direction, Group, Task
+from rlanything.algorithm.summary import GroupSummary
+from rlanything.types import Direction, Task
 
 MAX_UNMEASURED = 3  # times that a candidate's group may break before the candidate is dropped
 
@@ -31,7 +32,7 @@ class Candidate:
 class RewriteRequest:
     """A group outside the accuracy band: its task should become harder or easier."""
 
-    group: Group
+    group: GroupSummary
     direction: Direction
 
     @property
@@ -95,13 +96,13 @@ class TaskPool:
         """Active tasks and candidates."""
         return [*self.active.values(), *(c.task for c in self.candidates.values())]
 
-    def settle(self, groups: Sequence[Group], step: int, min_group: int) -> list[tuple[Task, bool]]:
+    def settle(self, groups: Sequence[GroupSummary], step: int, min_group: int) -> list[tuple[Task, bool]]:
         """Note the accuracies, accept or drop the candidates among the groups; returns (candidate, accepted) pairs."""
         verdicts = []
         for group in groups:
-            task, accuracy, measured = group.task, group.accuracy, len(group.valid) >= min_group
+            task, accuracy, measured = group.task, group.accuracy, group.num_valid >= min_group
             event = "measured" if measured else "unmeasured"
-            self._log(step, event, task, accuracy=accuracy, episodes=len(group.valid))
+            self._log(step, event, task, accuracy=accuracy, episodes=group.num_valid)
             candidate = self.candidates.get(task.id)
             if candidate is None:
                 continue
@@ -130,12 +131,12 @@ class TaskPool:
         self.active[variant.id] = variant
         self.queue.insert(0, variant.id)
 
-    def rewrite_requests(self, groups: Sequence[Group], limit: int, min_group: int) -> list[RewriteRequest]:
+    def rewrite_requests(self, groups: Sequence[GroupSummary], limit: int, min_group: int) -> list[RewriteRequest]:
         """Measured active tasks outside the band that have no candidate yet: at most `limit`, extremes first."""
         waiting = {c.task.parent_id for c in self.candidates.values()}
         requests = []
         for group in groups:
-            if len(group.valid) < min_group or group.task.id not in self.active or group.task.id in waiting:
+            if group.num_valid < min_group or group.task.id not in self.active or group.task.id in waiting:
                 continue
             if group.accuracy > self.alpha_high:
                 requests.append(RewriteRequest(group, Direction.HARDER))

@@ -13,6 +13,7 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 
 from rlanything.cluster.board import was_restarted
 from rlanything.cluster.calls import Patience, cause, unwrapped
+from rlanything.config.roles import LEARNERS
 from rlanything.config.schema import ClusterConfig, Config
 from rlanything.config.section import Role
 from rlanything.domains.registry import make_domain
@@ -20,7 +21,8 @@ from rlanything.engines.base import Engine, EngineError
 from rlanything.engines.chat import Chat
 from rlanything.engines.chat_model import ChatModel
 from rlanything.rollout.collect import Batch, Collector
-from rlanything.types import Group
+from rlanything.rollout.digest import Digest
+from rlanything.types import Sample, SampleSet
 
 REPORT_S = 0.5  # between two progress reports of a host
 RESTARTS = "env_host_restarts"  # the fault that the board counts
@@ -48,8 +50,9 @@ class EnvHost:
         self.chats = {role: Chat(config.model.of(role)) for role in roles}
         self._playing: dict[int, _Playing] = {}
 
-    async def collect(self, number: int, batch: Batch, engines: Mapping[Role, Engine]) -> list[Group]:
-        """Play batch `number` as `Collector.collect` does.
+    async def collect(self, number: int, batch: Batch, engines: Mapping[Role, Engine]) -> list[Any]:
+        """Play batch `number` as `Collector.collect` does. Returns the digests without samples, then each set's
+        samples, padded to `num_result(batch)` results: so each set is an object by itself, which stays on this node.
 
         A repeated batch number means that the caller reconnected after a broken connection, so the earlier attempt is
         cancelled. The engines come with every batch, not with `__init__`, because Ray warns of a restartable actor that
@@ -59,16 +62,37 @@ class EnvHost:
             earlier.task.cancel()
         this = self._playing[number] = _Playing(asyncio.current_task())
         models = {role: ChatModel(engine, self.chats[role]) for role, engine in engines.items()}
-        collector = Collector(self.domain, models["policy"], models.get("reward"), self.config.reward)
+        collector = Collector(self.domain, models["policy"], models.get("reward"), self.config)
         try:
-            return await collector.collect(batch, this.on_end)
+            digests = await collector.collect(batch, this.on_end)
         finally:
             if self._playing.get(number) is this:
                 del self._playing[number]
+        samples: list[list[Sample]] = []
+        stripped = [_moved(digest, lambda one: samples.append(one.samples)) for digest in digests]
+        return [stripped, *samples, *[None] * (num_result(batch) - 1 - len(samples))]
 
     async def ended(self, number: int) -> int:
         """The number of ended episodes of a batch that is under way; 0 for any other batch."""
         return self._playing[number].ended if number in self._playing else 0
+
+
+def num_result(batch: Batch) -> int:
+    """Results of `EnvHost.collect`: the digests, and room for one set of samples of each episode and learner, and for
+    the unit tests of each task. (Ray wants to know their number, and takes one result for no list.)"""
+    return 2 + len(batch.tasks) * (len(LEARNERS) * batch.num + 1) * batch.trains
+
+
+def with_references(digests: Sequence[Digest], samples: Sequence[Any]) -> list[Digest]:
+    """The digests, with a host's results for their sets in place of the samples."""
+    references = iter(samples)
+    return [_moved(digest, lambda _: next(references)) for digest in digests]
+
+
+def _moved(digest: Digest, move: Callable[[SampleSet], Any]) -> Digest:
+    """The digest with what `move` returns in place of each set's samples."""
+    sets = {role: [replace(one, samples=move(one)) for one in of_role] for role, of_role in digest.sets.items()}
+    return replace(digest, sets=sets)
 
 
 class HostCollector:
@@ -78,21 +102,24 @@ class HostCollector:
         self.hosts, self.config, self.engines = hosts, config, engines
         self._turn, self._numbers = 0, count()
 
-    async def collect(self, batch: Batch, on_end: Callable[[], None]) -> list[Group]:
-        """Collect a batch as `Collector.collect` does. Hosts that get tasks also share `max_concurrent` evenly.
+    async def collect(self, batch: Batch, on_end: Callable[[], None]) -> list[Digest]:
+        """Collect a batch as `Collector.collect` does, but with references to samples. Hosts that get tasks also share
+        `max_concurrent` evenly.
 
         Raises EngineError if a host dies more than `cluster.num_restart` times, or is not back in time.
         """
         num = max(1, min(len(self.hosts), len(batch.tasks)))
         rollout = batch.rollout.model_copy(update={"max_concurrent": -(-batch.rollout.max_concurrent // num)})
-        shares = [replace(batch, tasks=list(batch.tasks[i::num]), rollout=rollout) for i in range(num)]
+        shares = [
+            replace(batch, tasks=list(batch.tasks[i::num]), rollout=rollout, part=batch.part + i) for i in range(num)
+        ]
         hosts = [self.hosts[(self._turn + i) % len(self.hosts)] for i in range(num)]
         self._turn += num
         parts = await asyncio.gather(*(self._share(h, share, on_end) for h, share in zip(hosts, shares, strict=True)))
-        by_task = {group.task.id: group for part in parts for group in part}
+        by_task = {digest.summary.task.id: digest for part in parts for digest in part}
         return [by_task[task.id] for task in batch.tasks]
 
-    async def _share(self, host: Any, share: Batch, on_end: Callable[[], None]) -> list[Group]:
+    async def _share(self, host: Any, share: Batch, on_end: Callable[[], None]) -> list[Digest]:
         patience, number = Patience(self.config.restart_timeout_s, "an environment host"), next(self._numbers)
         told = 0
 
@@ -105,9 +132,11 @@ class HostCollector:
         while True:
             watching = asyncio.create_task(_watch(host, number, tell, share.rollout.env_timeout_s, patience))
             try:
-                groups: list[Group] = await host.collect.remote(number, share, self.engines)
+                call = host.collect.options(num_returns=num_result(share))
+                answer, *samples = call.remote(number, share, self.engines)
+                digests: list[Digest] = await answer
                 tell(len(share.tasks) * share.num)
-                return groups
+                return with_references(digests, samples)
             except ActorUnavailableError:  # Ray restarts the host, or the connection broke
                 await asyncio.sleep(patience.pause_s())
             except ActorDiedError as error:

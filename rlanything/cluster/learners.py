@@ -8,6 +8,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -23,7 +24,7 @@ from rlanything.config.section import Learner
 from rlanything.errors import RunError
 from rlanything.launch.network import use_interface
 from rlanything.plan.placement import Route
-from rlanything.types import Sample
+from rlanything.types import Sample, SampleSet
 from rlanything.weights.transfer import Meeting, Sender
 from rlanything.weights.transfer.broadcast import BroadcastMeeting
 from rlanything.weights.transfer.ipc import IpcMeeting
@@ -80,6 +81,13 @@ class LearnerRank:
     def call(self, role: str, method: str, *args: Any) -> Any:
         with self._on_device(role) as learner:
             return getattr(learner, method)(*args)
+
+    def train(self, role: str, nums: Sequence[int], *samples: list[Sample]) -> dict[str, float]:
+        """Train on this rank's sets of samples: `nums` of them, in order, are in each minibatch."""
+        sets = iter(samples)
+        with self._on_device(role) as learner:
+            metrics: dict[str, float] = learner.train([list(islice(sets, num)) for num in nums])
+        return metrics
 
     def stage(self, role: str, dtype: torch.dtype, meeting: Meeting | None) -> StagedWeights:
         """Gather the weights. Rank 0 puts them into the object store; at a `meeting` they are also sent directly."""
@@ -138,7 +146,11 @@ class LearnerGroup:
     def call(self, method: str, *args: Any) -> list[Any]:
         """Call a method of every rank; return their results. Raises RunError if a rank dies or hangs."""
         shared = [ray.put(a) for a in args]
-        calls = [getattr(rank, method).remote(*shared) for rank in self.ranks]
+        return self.call_each(method, [shared] * len(self.ranks))
+
+    def call_each(self, method: str, args: Sequence[Sequence[Any]]) -> list[Any]:
+        """`call` with other arguments for each rank. A rank alone reads an object that an argument refers to."""
+        calls = [getattr(rank, method).remote(*of_rank) for rank, of_rank in zip(self.ranks, args, strict=True)]
         return result(calls, "a learner rank", "cluster.rank_timeout_s", self.timeout_s)
 
     def close(self) -> None:
@@ -178,12 +190,24 @@ class RemoteLearner:
     def __init__(self, group: LearnerGroup, role: str, route: Route) -> None:
         self.group, self.role, self.route = group, role, route
 
-    def update(self, samples: Sequence[Sample]) -> dict[str, float]:
-        """Train on the samples. Token counts are summed over the ranks; all other metrics are equal on all of them."""
-        metrics: list[dict[str, float]] = self._call("update", samples)
+    def update(self, sets: Sequence[SampleSet]) -> dict[str, float]:
+        """Train on the sets, each on one rank. The samples never pass through the driver.
+
+        Token counts are summed over the ranks; all other metrics are equal on all of them.
+        """
+        shares = self._call("shares", [replace(one, samples=None) for one in sets])[0]
+        metrics: list[dict[str, float]] = self.group.call_each("train", self._train_arguments(sets, shares))
         counts = "entries", "tree_tokens", "sample_tokens", "padded_tokens"
         summed = {name: sum(of_rank[name] for of_rank in metrics) for name in counts}
         return metrics[0] | summed | {"packing_ratio": summed["sample_tokens"] / max(1.0, summed["tree_tokens"])}
+
+    def _train_arguments(self, sets: Sequence[SampleSet], shares: list[list[list[int]]]) -> list[list[Any]]:
+        """What each rank's `train` takes: Ray hands a rank the samples that the references among them refer to."""
+        arguments = []
+        for rank in range(len(self.group.ranks)):
+            own = [minibatch[rank] for minibatch in shares]
+            arguments.append([self.role, list(map(len, own)), *(sets[i].samples for part in own for i in part)])
+        return arguments
 
     def weights(self, dtype: torch.dtype) -> RemoteWeights:
         """The weights for the engines. They never pass through the driver."""

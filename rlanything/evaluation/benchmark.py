@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
+from rlanything.algorithm.diagnostics import SameAnswer, tally
+from rlanything.algorithm.summary import GroupSummary, summary
 from rlanything.config.load import to_yaml
 from rlanything.config.schema import Config
 from rlanything.domains.registry import make_domain, resolve_options
 from rlanything.errors import ConfigError, RunError
 from rlanything.evaluation.figures import summarise
-from rlanything.evaluation.play import evaluation_rollout, evaluation_tasks, play
+from rlanything.evaluation.play import evaluation_batch, evaluation_rollout, evaluation_tasks, play
 from rlanything.plan.plan import Plan, make_plan
 from rlanything.plan.show import print_devices
 from rlanything.run import Run, use_devices
 from rlanything.runs.folder import RunFolder
 from rlanything.runs.metrics import Metrics, drop_after
 from rlanything.runs.progress import Bar, Progress
-from rlanything.runs.store import read_groups, write_groups
-from rlanything.types import Group, Task
+from rlanything.runs.store import parts, read_groups
+from rlanything.types import Task
 
 JUDGING = (("RM process", "rm_process_accuracy"), ("RM outcome", "rm_outcome_agreement"))  # (column, metric)
 TESTING = (("tests right", "test_accuracy"), ("telling", "test_detect_rate"))  # of a reward model that writes tests
@@ -31,7 +35,7 @@ PART_EPISODES = 16  # at least: in a smaller part, one broken episode would exce
 
 
 def benchmark(config: Config) -> None:
-    """Evaluate `model.policy` on `evaluation.splits`: a table, metrics.jsonl, and one parquet of episodes a split.
+    """Evaluate `model.policy` on `evaluation.splits`: a table, metrics.jsonl, and a folder of episodes a split.
 
     With `evaluation.judge` and a reward model's path, that model judges the episodes. With `dry_run=true` nothing runs.
     Raises ConfigError if the models cannot fit, RunError if the folder holds a training run.
@@ -74,9 +78,7 @@ def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:
     rows: list[dict[str, str]] = []
     with closing(Metrics(folder)) as metrics, closing(Run(plan, folder, progress.line)) as run:
         for split in config.evaluation.splits:
-            groups = evaluate_split(split, run, folder, progress)
-            write_groups(folder.evaluation(0, split), groups, run.domain.describe, run.domain.kind)
-            figures = summarise(groups, run.domain)
+            figures = summarise(evaluate_split(split, run, folder, progress), run.domain.kind)
             metrics.write(0, "eval", {"split": split, **figures})
             rows += table_rows(split, figures)
     header = list(dict.fromkeys(name for row in rows for name in row))
@@ -84,50 +86,56 @@ def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:
     progress.line(f"episodes: {folder.path / 'evaluations'}")
 
 
-def evaluate_split(split: str, run: Run, folder: RunFolder, progress: Progress) -> list[Group]:
-    """All groups of a split; those of an earlier, unfinished call are read and not played again."""
-    config = run.config
+def evaluate_split(split: str, run: Run, folder: RunFolder, progress: Progress) -> list[GroupSummary]:
+    """Summaries of all groups of a split; those of an earlier call are read from its files and not played again.
+
+    The files get their place among the evaluations when the split is complete.
+    """
+    config, done, begun = run.config, folder.evaluation(0, split), unfinished(folder.path, split)
     tasks = evaluation_tasks(run.domain, split, config.evaluation.num_task, config.experiment.seed)
-    groups = read_parts(folder.path, split, tasks)
+    groups = read_parts(done if done.exists() else begun, tasks, run.domain.same_answer)
+    first_part = 1 + max((int(path.stem.partition("_")[2]) for path in parts(begun)), default=-1)
     missing = [task for task in tasks if task.id not in groups]
     num = config.evaluation.num_rollout
     size = max(1, max(PART_EPISODES, config.rollout.max_concurrent // PARTS_AT_ONCE) // num)
     at_once = asyncio.Semaphore(max(1, config.rollout.max_concurrent // (size * num)))
 
     async def play_part(part: list[Task], bar: Bar) -> None:
+        batch = evaluation_batch(part, config, judged=True, path=begun)
+        batch = replace(batch, part=first_part + tasks.index(part[0]))
         async with at_once:
-            played = await play(part, run.collect, config, judged=True, on_end=bar.advance)
-        path = part_path(folder.path, split, tasks.index(part[0]))
-        write_groups(path, played, run.domain.describe, run.domain.kind)
+            played = await play(batch, run.collect, bar.advance)
         groups.update((group.task.id, group) for group in played)
 
     async def play_all(bar: Bar) -> None:
-        parts = [missing[start : start + size] for start in range(0, len(missing), size)]
-        await asyncio.gather(*(play_part(part, bar) for part in parts))
+        starts = range(0, len(missing), size)
+        await asyncio.gather(*(play_part(missing[start : start + size], bar) for start in starts))
 
     with progress.phase(split, len(tasks) * num) as bar:
         bar.advance(len(groups) * num)
         asyncio.run(play_all(bar))
+    if begun.exists():
+        os.replace(begun, done)
     return [groups[task.id] for task in tasks]
 
 
-def read_parts(run: Path, split: str, tasks: Sequence[Task]) -> dict[str, Group]:
-    """The groups of an unfinished call by their task's id. Raises RunError if the split lacks such a task."""
-    by_id, groups = {task.id: task for task in tasks}, dict[str, Group]()
-    for path in sorted(part_path(run, split, 0).parent.glob(f"{split}_*.parquet")):
+def read_parts(folder: Path, tasks: Sequence[Task], same: SameAnswer) -> dict[str, GroupSummary]:
+    """Summaries of the groups in a folder by their task's id. Raises RunError if the split has no such task."""
+    by_id, groups = {task.id: task for task in tasks}, dict[str, GroupSummary]()
+    for path in parts(folder):
         for group in read_groups(path, by_id):
             if group.task.id not in by_id:
                 raise RunError(
-                    f"{path}: holds episodes of tasks that {split} has no longer (did dataset.path change?); choose "
+                    f"{path}: holds episodes of tasks that the split has no longer (did dataset.path change?); choose "
                     "another experiment.name, or remove the file"
                 )
-            groups[group.task.id] = group
+            groups[group.task.id] = summary(group, tally(group, same))
     return groups
 
 
-def part_path(run: Path, split: str, start: int) -> Path:
-    """The file of a part until its split is complete; `start` is the number of its first task."""
-    return run / "evaluations" / "parts" / f"{split}_{start:06d}.parquet"
+def unfinished(run: Path, split: str) -> Path:
+    """The folder of a split's episodes until all are there."""
+    return run / "evaluations" / "parts" / split
 
 
 def table_rows(split: str, figures: dict[str, float]) -> list[dict[str, str]]:

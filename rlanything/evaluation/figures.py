@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rlanything.algorithm.diagnostics import diagnostics
-from rlanything.domains.base import Domain
-from rlanything.types import Group, Task, Trajectory
+from rlanything.algorithm.diagnostics import figures
+from rlanything.algorithm.summary import GroupSummary, Tally
+from rlanything.types import Task
 
 Z95 = 1.959964  # standard normal quantile of a two-sided 95 % interval
 NUM_BOOTSTRAP = 10_000  # resamples of the tasks: the bounds then vary by about 0.1 points
@@ -31,7 +30,7 @@ def wilson(successes: int, total: int) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def success_interval(groups: Sequence[Group]) -> tuple[float, float]:
+def success_interval(groups: Sequence[GroupSummary]) -> tuple[float, float]:
     """95 % interval of the success rate over tasks like these; (nan, nan) without episodes.
 
     Episodes of one task resemble one another, so tasks are the independent observations. If every task was played once
@@ -39,8 +38,8 @@ def success_interval(groups: Sequence[Group]) -> tuple[float, float]:
     clusters as in Miller 2024, arXiv 2411.00640). If all tasks have the same rate, nothing is known of the spread
     between tasks, and the interval is Wilson's for as many single episodes as there are tasks.
     """
-    solved = np.array([sum(t.success for t in g.valid) for g in groups if g.valid], dtype=np.float64)
-    played = np.array([len(g.valid) for g in groups if g.valid], dtype=np.float64)
+    solved = np.array([g.num_solved for g in groups if g.num_valid], dtype=np.float64)
+    played = np.array([g.num_valid for g in groups if g.num_valid], dtype=np.float64)
     if len(played) == 0:
         return float("nan"), float("nan")
     rates = solved / played
@@ -64,73 +63,53 @@ def _bootstrap(means: Callable[[np.ndarray], np.ndarray], num: int) -> tuple[flo
     return float(low), float(high)
 
 
-def summarise(groups: Sequence[Group], domain: Domain) -> Figures:
+def summarise(groups: Sequence[GroupSummary], kind: Callable[[Task], str]) -> Figures:
     """Success rate with its interval, overall and by kind of task, partial scores, turns, tokens, diagnostics."""
-    kind = domain.kind
-    episodes = [(g, t) for g in groups for t in g.valid]
     low, high = success_interval(groups)
-    tokens = sum(len(turn.response_ids) for _, t in episodes for turn in t.turns)
-    figures = diagnostics(groups) | {
+    whole = Tally.of_all(g.tally for g in groups)
+    found = figures(whole) | {
         "success_low": low,
         "success_high": high,
-        "episodes": len(episodes),
-        "response_tokens": tokens / max(1, len(episodes)),
-        **_of_many(groups, domain.same_answer),
+        "episodes": sum(g.num_valid for g in groups),
+        "response_tokens": whole.sums["response_tokens"] / max(1, whole.counts["response_tokens"]),
+        **_of_many(groups),
     }
     for name in sorted({kind(g.task) for g in groups}):
-        of_kind = [t for g, t in episodes if kind(g.task) == name]
-        figures[f"success_rate/{name}"] = float(np.mean([t.success for t in of_kind])) if of_kind else float("nan")
-        figures |= _partial(of_kind, f"/{name}")
-    return figures | _partial([t for _, t in episodes])
+        of_kind = Tally.of_all(g.tally for g in groups if kind(g.task) == name)
+        found[f"success_rate/{name}"] = of_kind.mean("success_rate")
+        found |= _partial(of_kind, f"/{name}")
+    return found | _partial(whole)
 
 
-def _partial(episodes: Sequence[Trajectory], of: str = "") -> Figures:
+def _partial(tally: Tally, of: str = "") -> Figures:
     """Mean partial score, if the environment gives partial scores."""
-    rewards = [t.score.reward for t in episodes if t.score is not None and t.score.reward is not None]
-    return {f"partial_score{of}": float(np.mean(rewards))} if rewards else {}
+    return {f"partial_score{of}": tally.mean("mean_score")} if tally.counts["mean_score"] else {}
 
 
-def _of_many(groups: Sequence[Group], same: Callable[[Task, str], str] = lambda task, answer: answer) -> Figures:
+def _of_many(groups: Sequence[GroupSummary]) -> Figures:
     """Figures of tasks that were played k > 1 times.
 
     pass@j for j = 2, 4, 8, ... and k is the chance that one of j episodes solves a task, estimated without bias (Chen
-    et al. 2021, arXiv 2107.03374). maj@k is how often the commonest answer is right: answers are one if `same` gives
-    one name for them, or if both are right; without an answer an episode has no vote, and answers that tie share. Tasks
-    that ask for no such answer (`Score.answer` is None) do not count. If the reward model wrote unit tests, best_of_k
-    is how often the program that passes most of them is correct.
+    et al. 2021, arXiv 2107.03374). maj@k is how often the commonest answer is right (`algorithm/votes.py`); tasks that
+    ask for no such answer (`Score.answer` is None) do not count. If the reward model wrote unit tests, best_of_k is how
+    often the program that passes most of them is correct.
     """
-    k = max((len(g.trajectories) for g in groups), default=0)
-    played = [g for g in groups if g.valid]
+    k = max((g.num_valid + g.num_broken for g in groups), default=0)
+    played = [g for g in groups if g.num_valid]
     if k < 2 or not played:
         return {}
     sizes = [2**i for i in range(1, k.bit_length()) if 2**i < k]
-    figures = {f"pass@{j}": sum(_passes(g, j) for g in played) / len(played) for j in (*sizes, k)}
-    voting = [g for g in played if any(t.score is not None and t.score.answer is not None for t in g.valid)]
-    if voting:
-        figures[f"maj@{k}"] = sum(_majority(g, same) for g in voting) / len(voting)
-    if any(g.shared for g in groups):
-        figures[f"best_of_{k}"] = sum(map(_best, played)) / len(played)
-    return figures
+    whole = Tally.of_all(g.tally for g in groups)
+    found = {f"pass@{j}": sum(_passes(g, j) for g in played) / len(played) for j in (*sizes, k)}
+    if whole.counts["majority"]:
+        found[f"maj@{k}"] = whole.mean("majority")
+    if whole.counts["test_unparsable_rate"]:
+        found[f"best_of_{k}"] = whole.mean("best")
+    return found
 
 
-def _passes(group: Group, j: int) -> float:
+def _passes(group: GroupSummary, j: int) -> float:
     """The chance that at least one of j episodes solves the task; if fewer were valid, of as many as there are."""
-    n, c = len(group.valid), sum(t.success for t in group.valid)
+    n, c = group.num_valid, group.num_solved
     j = min(j, n)
     return 1 - math.comb(n - c, j) / math.comb(n, j)
-
-
-def _majority(group: Group, same: Callable[[Task, str], str]) -> float:
-    given = [(t.success, t.score.answer) for t in group.valid if t.score is not None and t.score.answer]
-    votes = Counter((right, "" if right else same(group.task, answer)) for right, answer in given)
-    commonest = [right for (right, _), n in votes.items() if n == max(votes.values())]
-    return sum(commonest) / max(1, len(commonest))
-
-
-def _best(group: Group) -> float:
-    def passed(trajectory: Trajectory) -> int:
-        return sum(s == 1 for j in group.shared for (episode, _), s in j.scores.items() if episode == trajectory.index)
-
-    most = max(map(passed, group.valid))
-    best = [t.success for t in group.valid if passed(t) == most]
-    return sum(best) / len(best)

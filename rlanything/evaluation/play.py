@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
+from rlanything.algorithm.summary import GroupSummary
 from rlanything.config.schema import Config, RolloutConfig
 from rlanything.domains.base import Domain
 from rlanything.errors import RunError
 from rlanything.rollout.collect import Batch, Collect
-from rlanything.runs.progress import Progress
-from rlanything.types import Group, Task
+from rlanything.types import Task
 
 
 def evaluation_tasks(domain: Domain, split: str, num: int, seed: int) -> list[Task]:
@@ -20,16 +21,15 @@ def evaluation_tasks(domain: Domain, split: str, num: int, seed: int) -> list[Ta
     return tasks[:num] if num else tasks
 
 
-def check_failures(groups: Sequence[Group], allowed: float) -> None:
+def check_failures(groups: Sequence[GroupSummary], allowed: float) -> None:
     """Raise RunError if more episodes broke than `rollout.max_failure_rate` allows."""
-    episodes = [t for g in groups for t in g.trajectories]
-    broken = [t for t in episodes if t.status.is_failure]
-    if len(broken) > allowed * len(episodes):
-        first = broken[0]
+    broken = sum(g.num_broken for g in groups)
+    num = broken + sum(g.num_valid for g in groups)
+    if broken > allowed * num:
+        first = next(g for g in groups if g.num_broken)
         raise RunError(
-            f"{len(broken)} of {len(episodes)} episodes broke, more than rollout.max_failure_rate={allowed}; "
-            f"the first: task {first.task_id}, {first.status}: {first.error}; mend what it names, then run the same "
-            "command again"
+            f"{broken} of {num} episodes broke, more than rollout.max_failure_rate={allowed}; the first: task "
+            f"{first.task.id}, {first.fault}; mend what it names, then run the same command again"
         )
 
 
@@ -41,22 +41,22 @@ def evaluation_rollout(config: Config) -> RolloutConfig:
     return config.rollout.model_copy(update={"temperature": own.temperature, "top_p": own.top_p} | changed)
 
 
-async def run_evaluation(
-    tasks: Sequence[Task], collect: Collect, config: Config, progress: Progress, label: str, judged: bool
-) -> list[Group]:
-    """Play every task `evaluation.num_rollout` times with the evaluation's sampling, with a progress bar."""
-    with progress.phase(label, len(tasks) * config.evaluation.num_rollout) as bar:
-        return await play(tasks, collect, config, judged, bar.advance)
+def evaluation_batch(tasks: Sequence[Task], config: Config, judged: bool, path: Path | None = None) -> Batch:
+    """Every task `evaluation.num_rollout` times with the evaluation's sampling; episodes are written to `path`."""
+    return Batch(
+        tasks=tasks,
+        num=config.evaluation.num_rollout,
+        seed=f"{config.experiment.seed}/evaluation",
+        rollout=evaluation_rollout(config),
+        path=path,
+        judged=judged,
+        required=False,  # a turn that the judge cannot read stays unjudged: it says nothing of the policy
+        trains=False,
+    )
 
 
-async def play(
-    tasks: Sequence[Task], collect: Collect, config: Config, judged: bool, on_end: Callable[[], None]
-) -> list[Group]:
-    """`run_evaluation` without a bar; `on_end` is called after every episode."""
-    rollout = evaluation_rollout(config)
-    num, seed = config.evaluation.num_rollout, f"{config.experiment.seed}/evaluation"
-    # A turn that the judge cannot read stays unjudged: what the policy can do does not depend on its judge.
-    batch = Batch(tasks=tasks, num=num, seed=seed, rollout=rollout, judged=judged, required=False)
-    groups = await collect(batch, on_end)
-    check_failures(groups, rollout.max_failure_rate)
+async def play(batch: Batch, collect: Collect, on_end: Callable[[], None]) -> list[GroupSummary]:
+    """The summaries of a batch; `on_end` is called after every episode. Raises RunError if too many broke."""
+    groups = [digest.summary for digest in await collect(batch, on_end)]
+    check_failures(groups, batch.rollout.max_failure_rate)
     return groups

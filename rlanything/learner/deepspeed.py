@@ -1,7 +1,7 @@
 """The learner trains a model on samples. It owns model, optimizer, schedule and random generator.
 
 It drives a DeepSpeed engine directly. Weights, gradients and optimizer state are float32; the forward pass runs in
-`config.dtype` under autocast. Every rank calls `update` with the same samples and takes its share of the micro-batches.
+`config.dtype` under autocast. The ranks split the sets of samples among them; each merges and trains on its own.
 """
 
 from __future__ import annotations
@@ -27,12 +27,22 @@ from rlanything.learner.distributed import engine_config, lr_factor, make_optimi
 from rlanything.learner.export import export, trained_weights
 from rlanything.learner.loss import TokenBatch, policy_loss, supervised_loss
 from rlanything.learner.model import TreeModel, initial_model
-from rlanything.learner.packing import MicroBatch, build_trees, pack, rank_share, split_minibatches, token_counts
+from rlanything.learner.packing import (
+    MicroBatch,
+    build_trees,
+    pack,
+    rank_shares,
+    split_minibatches,
+    token_counts,
+    without_weight,
+)
 from rlanything.learner.state import ShardedState
-from rlanything.types import Sample
+from rlanything.types import Sample, SampleSet
 from rlanything.weights.checksum import checksum, sealed, unsealed
 
 STATE = "state.json"  # the file of a checkpoint that holds everything but tensors
+# Two tokens for a rank that has no sample of its own in a minibatch.
+BLANK = Sample(np.zeros(2, np.int64), np.array([0, 1], np.float32), np.zeros(2, np.float32), np.zeros(2, np.float32))
 Micro = tuple[MicroBatch, TokenBatch]
 Objective = Callable[[MicroBatch, TokenBatch, float], tuple[Tensor, dict[str, Tensor]]]
 
@@ -93,14 +103,26 @@ class Learner:
             outputs: tuple[Tensor, Tensor] = self.engine(batch, temperature)
         return outputs
 
-    def update(self, samples: Sequence[Sample]) -> dict[str, float]:
-        """Train on `num_epoch` passes over the samples, each in `num_update` minibatches (optimizer steps).
+    def update(self, sets: Sequence[SampleSet]) -> dict[str, float]:
+        """`train` on this rank's shares; every rank calls it with the same sets."""
+        return self.train(self._own(sets))
 
-        Returns metrics: means over the minibatches, and counts of tokens. Raises LearnerError before the optimizer step
-        is taken if the loss or a gradient is not finite.
+    def shares(self, sets: Sequence[SampleSet]) -> list[list[list[int]]]:
+        """Which sets, by their indices, each rank trains on in each of `num_update` minibatches: [minibatch][rank].
+
+        Equal on all ranks, each of which must call it once before `train`. It reads no samples.
+        """
+        split = split_minibatches(sets, self.config.num_update, self._rng)
+        return [rank_shares(minibatch, sets, self.world) for minibatch in split]
+
+    def train(self, parts: Sequence[Sequence[Sequence[Sample]]]) -> dict[str, float]:
+        """Train on `num_epoch` passes over this rank's samples of each minibatch: [minibatch][set][sample].
+
+        Returns metrics: means over the minibatches, and counts of this rank's tokens. Raises LearnerError before the
+        optimizer step is taken if the loss or a gradient is not finite.
         """
         config = self.config
-        minibatches = self._minibatches(samples)
+        minibatches = self._packed(parts)
         learner_is_old = config.old_logprobs == "learner"
         kl_to_previous = config.kl_beta != 0 and config.kl_reference == "previous"
 
@@ -129,26 +151,33 @@ class Learner:
 
         return self._train(minibatches, objective)
 
-    def update_supervised(self, samples: Sequence[Sample]) -> dict[str, float]:
+    def update_supervised(self, sets: Sequence[SampleSet]) -> dict[str, float]:
         """Like `update` with cross-entropy at temperature 1 as the loss; advantages and logprobs are not read."""
 
         def objective(batch: MicroBatch, tokens: TokenBatch, total_weight: float) -> tuple[Tensor, dict[str, Tensor]]:
             new, entropy = self.engine(batch, 1.0)
             return supervised_loss(new, entropy, tokens.weights, total_weight)
 
-        return self._train(self._minibatches(samples), objective)
+        return self._train(self._packed(self._own(sets)), objective)
 
-    def _minibatches(self, samples: Sequence[Sample]) -> list[list[Micro]]:
-        """This rank's micro-batches of each minibatch."""
-        trained = [s for s in samples if s.weights.any()]
+    def _own(self, sets: Sequence[SampleSet]) -> list[list[Sequence[Sample]]]:
+        return [[sets[i].samples for i in of_rank[self.rank]] for of_rank in self.shares(sets)]
+
+    def _packed(self, parts: Sequence[Sequence[Sequence[Sample]]]) -> list[list[Micro]]:
+        """This rank's micro-batches of each minibatch: as many as on every other rank."""
+        packed = [self._micro_batches([sample for samples in part for sample in samples]) for part in parts]
+        most = torch.tensor([len(batches) for batches in packed], device=self.device)
+        dist.all_reduce(most, dist.ReduceOp.MAX)
+        for batches, num in zip(packed, most.tolist(), strict=True):
+            spare = [] if len(batches) == num else [without_weight((batches or self._micro_batches([BLANK]))[0])]
+            batches += spare * (num - len(batches))
+        return [[(batch, self._tokens(batch)) for batch in batches] for batches in packed]
+
+    def _micro_batches(self, samples: Sequence[Sample]) -> list[MicroBatch]:
         limit = self.config.micro_batch_tokens
-        packed = []
-        for part in split_minibatches(trained, self.config.num_update, self._rng):
-            trees = build_trees(part, limit, self.model.pairs_per_token, self.model.positions)
-            # FlexAttention skips masked blocks, so trees share one long row. A dense mask is cheapest in short rows.
-            batches = pack(trees, limit, limit if self.on_gpu else 0, FLEX_BLOCK if self.on_gpu else 64)
-            packed.append([(batch, self._tokens(batch)) for batch in rank_share(batches, self.rank, self.world)])
-        return packed
+        trees = build_trees(samples, limit, self.model.pairs_per_token, self.model.positions)
+        # FlexAttention skips masked blocks, so trees share one long row. A dense mask is cheapest in short rows.
+        return pack(trees, limit, limit if self.on_gpu else 0, FLEX_BLOCK if self.on_gpu else 64)
 
     def _tokens(self, batch: MicroBatch) -> TokenBatch:
         entries = batch.entries

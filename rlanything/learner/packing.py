@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from rlanything.types import Image, Sample
+from rlanything.types import Image, Sample, SampleSet
 
 FIRST_IMAGE = 1 << 31  # beyond all token ids
 
@@ -90,25 +90,34 @@ def depths(sample: Sample) -> np.ndarray:
     return np.arange(len(sample.ids))[None]
 
 
-def split_minibatches(samples: Sequence[Sample], num: int, rng: np.random.Generator) -> list[list[Sample]]:
-    """Split samples into `num` minibatches of about equal tokens, in random order.
+def split_minibatches(sets: Sequence[SampleSet], num: int, rng: np.random.Generator) -> list[list[int]]:
+    """Split sets, by their indices, into `num` minibatches of about equal tokens, in random order.
 
-    Samples with the same key stay together; a sample without a key stands alone. If there are fewer keys than `num`
-    there are fewer minibatches, so none is empty.
+    The order of the sets does not matter, only their keys do. If there are fewer sets than `num` there are fewer
+    minibatches, so none is empty.
     """
-    groups: dict[object, list[Sample]] = defaultdict(list)
-    for index, sample in enumerate(samples):
-        groups[sample.key or index].append(sample)
-    keyed = list(groups.values())
-    shuffled = [keyed[i] for i in rng.permutation(len(keyed))]
-    shuffled.sort(key=lambda group: -sum(len(s.ids) for s in group))
-    parts: list[list[Sample]] = [[] for _ in range(min(num, len(keyed)))]
-    loads = np.zeros(len(parts), dtype=np.int64)
-    for group in shuffled:
-        lightest = int(loads.argmin())
-        parts[lightest] += group
-        loads[lightest] += sum(len(s.ids) for s in group)
+    by_key = sorted(range(len(sets)), key=lambda i: sets[i].key)
+    shuffled = [by_key[i] for i in rng.permutation(len(sets))]
+    shuffled.sort(key=lambda i: -sets[i].tokens)
+    parts = share_out(shuffled, [sets[i].tokens for i in shuffled], min(num, len(sets)))
     return [parts[i] for i in rng.permutation(len(parts))]
+
+
+def share_out(items: Sequence[int], sizes: Sequence[int], num: int) -> list[list[int]]:
+    """Give each item, in order, to that of `num` parts which has the least so far."""
+    parts: list[list[int]] = [[] for _ in range(num)]
+    loads = np.zeros(num, dtype=np.int64)
+    for item, size in zip(items, sizes, strict=True):
+        lightest = int(loads.argmin())
+        parts[lightest].append(item)
+        loads[lightest] += size
+    return parts
+
+
+def rank_shares(minibatch: Sequence[int], sets: Sequence[SampleSet], world: int) -> list[list[int]]:
+    """The sets of a minibatch, by their indices, that each of `world` ranks trains on: about equal work."""
+    largest_first = sorted(minibatch, key=lambda i: -sets[i].tree_tokens)
+    return share_out(largest_first, [sets[i].tree_tokens for i in largest_first], world)
 
 
 def build_trees(
@@ -183,14 +192,10 @@ def pack(trees: Sequence[Tree], max_tokens: int, row_tokens: int = 0, multiple: 
     return [_lay(batch, multiple) for batch in batches[1:]]
 
 
-def rank_share(batches: list[MicroBatch], rank: int, world: int) -> list[MicroBatch]:
-    """The micro-batches of one of `world` ranks. ZeRO's collectives need equally many on all ranks, so a rank with one
-    too few gets a copy of the first micro-batch with zero loss weights."""
-    mine = batches[rank::world]
-    if len(mine) < -(-len(batches) // world):
-        entries = replace(batches[0].entries, weights=np.zeros_like(batches[0].entries.weights))
-        mine.append(replace(batches[0], entries=entries, tree_tokens=0, sample_tokens=0))
-    return mine
+def without_weight(batch: MicroBatch) -> MicroBatch:
+    """A copy that teaches nothing. ZeRO's collectives need equally many micro-batches on all ranks."""
+    entries = replace(batch.entries, weights=np.zeros_like(batch.entries.weights))
+    return replace(batch, entries=entries, tree_tokens=0, sample_tokens=0)
 
 
 def token_counts(batches: Sequence[MicroBatch]) -> dict[str, float]:

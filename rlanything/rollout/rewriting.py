@@ -93,7 +93,7 @@ async def _propose(
     group = request.group
     try:
         _, replies = await rewriter.ask(
-            rewriting.asked(group.task, request.direction, group.accuracy, rewriting.critic(group)),
+            rewriting.asked(group.task, request.direction, group.accuracy, group.critic),
             num=config.num_try,
             temperature=config.temperature,
             max_tokens=config.max_response_tokens,

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rlanything.runs.folder import RunFolder
-from rlanything.runs.store import Row
+from rlanything.runs.store import Row, parts
 from rlanything.types import Place, Status
 
 MAX_BYTES = 3_500_000  # of embedded episodes, as JSON
@@ -57,7 +57,8 @@ def excerpts(folder: RunFolder, steps: Sequence[int], evaluations: Mapping[str, 
     found = []
     for path, label in labels.items():
         if path.exists():
-            table = pq.ParquetFile(path).read(columns=_COLUMNS)  # a file of an earlier version may lack some
+            # pq.read_table would not find the columns of nested lists, of which earlier versions lack some.
+            table = pa.concat_tables(pq.ParquetFile(part).read(columns=_COLUMNS) for part in parts(path))
             accuracies, variants = _accuracies(table)
             file: Row = {"label": label, "path": str(path.relative_to(folder.path)), "tasks": []}
             file |= {"num_task": len(accuracies), "num_episode": table.num_rows}

@@ -124,9 +124,9 @@ class RunFolder:
                 )
 
     def rollouts(self, step: int) -> Path:
-        """The parquet file of a step's episodes."""
+        """The folder of a step's episodes, which `runs/store.py` writes and reads."""
         return self.path / "rollouts" / f"step_{step:06d}.parquet"
 
     def evaluation(self, step: int, split: str) -> Path:
-        """The parquet file of an evaluation's episodes."""
+        """The folder of an evaluation's episodes."""
         return self.path / "evaluations" / f"step_{step:06d}_{split}.parquet"

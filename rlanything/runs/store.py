@@ -1,6 +1,8 @@
-"""Episodes on disk: one parquet file a step, a row an episode, turns and judgements nested. Nothing is left out.
+"""Episodes on disk: a folder a step, a row an episode, turns and judgements nested. Nothing is left out.
 
-A judgement of one episode is in that episode's row. A judgement of all episodes is in the row of the first.
+The folder holds one parquet file of each process that played some of the episodes; readers of parquet take the folder
+as one table. A judgement of one episode is in that episode's row. A judgement of all episodes is in the row of the
+first.
 """
 
 from __future__ import annotations
@@ -70,10 +72,20 @@ SCHEMA = pa.schema(
 )
 
 
+def part_path(folder: Path, part: int) -> Path:
+    """The file of the process that played this part of a folder's episodes."""
+    return folder / f"part_{part:06d}.parquet"
+
+
+def parts(path: Path) -> list[Path]:
+    """The files of a folder of episodes, in order: none if it does not exist; `path` itself if it is a file."""
+    return [path] if path.is_file() else sorted(path.glob("part_*.parquet"))
+
+
 def write_groups(
     path: Path, groups: Sequence[Group], describe: Callable[[Task], str], kind: Callable[[Task], str]
 ) -> None:
-    """Write all episodes of the groups, with the tasks' descriptions but not their payloads."""
+    """Write all episodes of the groups to a file, with the tasks' descriptions but not their payloads."""
     rows: list[Row] = []
     for group in groups:
         head = vars(group.task) | {"description": describe(group.task), "kind": kind(group.task)}
@@ -104,7 +116,7 @@ def _prompt_row(prompt: Prompt) -> Row:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a file as plain dicts."""
+    """The rows of a file or folder as plain dicts."""
     return pq.read_table(path).to_pylist()
 
 
@@ -125,7 +137,7 @@ def success_rates(path: Path) -> dict[str, float]:
 
 
 def read_groups(path: Path, tasks: dict[str, Task]) -> list[Group]:
-    """The groups of a file. Tasks are looked up in `tasks` by their id; a task that is missing there has no payload."""
+    """The groups of a file or folder. Tasks are looked up in `tasks` by id; others have no payload."""
     groups: dict[str, Group] = {}
     for row in read_rows(path):
         id, direction = row["task_id"], Direction(row["direction"])

@@ -294,10 +294,14 @@ def test_a_score_without_a_reward_is_refused_by_the_key_that_asks_for_it():
         assign_advantages([outcomes(1, -1)], rule("trajectory", reward="score"))
 
 
-def first_turn_only(groups, config, *, scale: float = 1.0):
+def first_turn_only(group, config, *, scale: float = 1.0):
+    for t in group.valid:
+        t.turns[0].advantage = scale * t.reward
+
+
+def of_many_groups(groups, config):
     for g in groups:
-        for t in g.valid:
-            t.turns[0].advantage = scale * t.reward
+        first_turn_only(g, config)
 
 
 def test_a_rule_of_ones_own_is_named_by_module_and_function():
@@ -312,6 +316,10 @@ def test_a_rule_of_ones_own_is_named_by_module_and_function():
         ({"advantage": "step_indx"}, "algorithm.advantage: found 'step_indx', .*did you mean step_index"),
         ({"advantage": "no_such_module:rule"}, "algorithm.advantage: .*importing no_such_module fails"),
         ({"advantage": f"{__name__}:first_turn"}, "defines no first_turn; did you mean .*:first_turn_only"),
+        (
+            {"advantage": f"{__name__}:of_many_groups"},
+            r"task q: .*test_advantages.py, line \d+: TypeError: .*one group",
+        ),
         ({"advantage": "separate", "options": {"discount": 1}}, "algorithm.options.discount: unknown.* step_discount"),
         ({"advantage": "trajectory", "options": {"x": 1}}, "algorithm.options.x: unknown; known keys there: none"),
         ({"advantage": "separate", "options": {"step_discount": "much"}}, "options.step_discount: found 'much'"),

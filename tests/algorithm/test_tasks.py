@@ -3,18 +3,20 @@
 import json
 
 import pytest
-from builders import group, trajectory
+from builders import group, summaries, trajectory
 
+from rlanything.algorithm.summary import GroupSummary
 from rlanything.algorithm.tasks import MAX_UNMEASURED, TaskPool, accepts
-from rlanything.types import Direction, Group, Status, Task
+from rlanything.types import Direction, Status, Task
 
 
 def pool(n: int = 4) -> TaskPool:
     return TaskPool.of([Task(id=f"q{i}", payload={}) for i in range(n)], 0.2, 0.8, seed=0)
 
 
-def rolled(task: Task, solved: int, of: int = 8, status: Status = Status.COMPLETED) -> Group:
-    return group(*(trajectory(1 if i < solved else -1, [()], status=status) for i in range(of)), task=task)
+def rolled(task: Task, solved: int, of: int = 8, status: Status = Status.COMPLETED) -> GroupSummary:
+    played = group(*(trajectory(1 if i < solved else -1, [()], status=status) for i in range(of)), task=task)
+    return summaries([played])[0]
 
 
 def variant(p: TaskPool, parent: Task, direction: Direction) -> Task:

@@ -6,8 +6,12 @@ import asyncio
 
 import pytest
 
+from rlanything.algorithm.summary import GroupSummary
 from rlanything.cluster import hosts
-from rlanything.config.schema import Config
+from rlanything.config.schema import Config, RolloutConfig
+from rlanything.rollout.collect import Batch
+from rlanything.rollout.digest import Digest
+from rlanything.types import SampleSet, Task
 
 
 class SlowCollector:
@@ -26,9 +30,21 @@ class SlowCollector:
                 on_end()
             await SlowCollector.allowed.wait()
             on_end()
-            return [batch]
+            return [digest("q0", 2), digest("q1", 0)]
         finally:
             SlowCollector.playing -= 1
+
+
+def digest(id: str, num: int) -> Digest:
+    """A group of which each learner gets `num` sets."""
+    task = GroupSummary(task=Task(id=id, payload={}), num_valid=2, num_solved=1, num_broken=0)
+
+    def sets(role):
+        return [
+            SampleSet(key=f"{id}/{i}", num=1, tokens=9, tree_tokens=9, samples=f"{role} {id}/{i}") for i in range(num)
+        ]
+
+    return Digest(summary=task, sets={role: sets(role) for role in ("policy", "reward")})
 
 
 def test_a_repeated_batch_is_played_once_and_counted_from_zero(monkeypatch):
@@ -40,16 +56,21 @@ def test_a_repeated_batch_is_played_once_and_counted_from_zero(monkeypatch):
     async def run() -> None:
         SlowCollector.allowed = asyncio.Event()
         host = hosts.EnvHost(Config(), [], [])
-        engines = {"policy": None}
+        engines, tasks = {"policy": None}, [Task(id=f"q{i}", payload={}) for i in range(2)]
+        batch = Batch(tasks=tasks, num=2, seed="", rollout=RolloutConfig())
         host.chats = {"policy": None}
-        first = asyncio.create_task(host.collect(7, "batch", engines))
+        first = asyncio.create_task(host.collect(7, batch, engines))
         await asyncio.sleep(0)
         assert await host.ended(7) == 3
-        second = asyncio.create_task(host.collect(7, "batch", engines))
+        second = asyncio.create_task(host.collect(7, batch, engines))
         with pytest.raises(asyncio.CancelledError):
             await first
         assert await host.ended(7) == 3 and SlowCollector.playing == 1
         SlowCollector.allowed.set()
-        assert await second == ["batch"] and await host.ended(7) == 0
+        stripped, *samples = await second
+        assert await host.ended(7) == 0 and 1 + len(samples) == hosts.num_result(batch)
+        assert samples[:5] == ["policy q0/0", "policy q0/1", "reward q0/0", "reward q0/1", None]
+        assert all(one.samples is None for d in stripped for of_role in d.sets.values() for one in of_role)
+        assert hosts.with_references(stripped, samples) == [digest("q0", 2), digest("q1", 0)]
 
     asyncio.run(run())

@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import combinations
 
 import pytest
-from builders import group, judgement, trajectory
+from builders import group, judgement, summaries, trajectory
 
 from rlanything.evaluation.figures import _of_many, _passes, success_interval, wilson
 
@@ -20,14 +20,14 @@ def test_best_of_n_is_the_program_that_passes_most_generated_tests():
     picked = judged_by_tests([-1, 1, -1], [(1, -1), (1, 1), (-1, None)])
     missed = judged_by_tests([1, -1, -1], [(-1, -1), (1, 1), (-1, -1)])
     tied = judged_by_tests([1, -1, 1], [(1, 1), (1, 1), (-1, -1)])
-    figures = _of_many([picked, missed, tied])
+    figures = _of_many(summaries([picked, missed, tied]))
     assert figures == {"pass@2": pytest.approx(7 / 9), "pass@3": 1.0, "best_of_3": pytest.approx(0.5)}
-    assert _of_many([judged_by_tests([-1, -1], [(1,), (1,)])]) == {"pass@2": 0.0, "best_of_2": 0.0}
+    assert _of_many(summaries([judged_by_tests([-1, -1], [(1,), (1,)])])) == {"pass@2": 0.0, "best_of_2": 0.0}
 
 
 def test_one_episode_a_task_has_no_such_figures_and_turns_without_tests_no_choice():
-    assert _of_many([group(trajectory(1, [(1,)]))]) == {}
-    assert _of_many([group(trajectory(1, [(1,)]), trajectory(-1, [(1,)]))]) == {"pass@2": 1.0}
+    assert _of_many(summaries([group(trajectory(1, [(1,)]))])) == {}
+    assert _of_many(summaries([group(trajectory(1, [(1,)]), trajectory(-1, [(1,)]))])) == {"pass@2": 1.0}
 
 
 def answered(*answers, truth="7"):
@@ -60,20 +60,22 @@ def test_pass_at_j_is_the_chance_that_one_of_j_draws_is_right():
     ],
 )
 def test_the_majority_is_a_vote_of_answers_alone(answers, share):
-    assert _of_many([answered(*answers)], lambda task, answer: answer.strip())[f"maj@{len(answers)}"] == share
+    groups = summaries([answered(*answers)], lambda task, answer: answer.strip())
+    assert _of_many(groups)[f"maj@{len(answers)}"] == share
 
 
 def test_wrong_answers_that_look_like_nothing_are_no_votes_for_the_right_one():
-    assert _of_many([answered("7", "$ $", "\\text{}")], lambda task, answer: "")["maj@3"] == 0.0
+    assert _of_many(summaries([answered("7", "$ $", "\\text{}")], lambda task, answer: ""))["maj@3"] == 0.0
 
 
 def test_tasks_that_ask_for_no_answer_have_no_majority():
     programs = group(trajectory(1, [()]), trajectory(1, [()]))
-    assert "maj@2" not in _of_many([programs]) and _of_many([programs, answered("8", "8")])["maj@2"] == 0.0
+    assert "maj@2" not in _of_many(summaries([programs]))
+    assert _of_many(summaries([programs, answered("8", "8")]))["maj@2"] == 0.0
 
 
 def solved(*counts: int, of: int):
-    return [group(*(trajectory(1 if i < n else -1, [()]) for i in range(of))) for n in counts]
+    return summaries([group(*(trajectory(1 if i < n else -1, [()]) for i in range(of))) for n in counts])
 
 
 def test_episodes_of_one_task_are_no_independent_observations():

@@ -13,6 +13,7 @@ from builders import turn as make_turn
 from picture_domain import COLUMNS, picture
 from tiny_vision import write_vision_model
 
+from rlanything.algorithm.samples import sample_sets
 from rlanything.config.schema import Config, EngineConfig, LearnerConfig, ModelConfig
 from rlanything.conversations import encode
 from rlanything.domains.parts import Conversation, StepJudging
@@ -62,7 +63,7 @@ def folder(tmp_path_factory, shown):
             samples.append(taught(chat, judging.messages(Task(id="q", payload={}), episode, 0), score))
     with closing(Learner(model, LEARNER, 200)) as learner:
         for _ in range(40):
-            learner.update_supervised(samples)
+            learner.update_supervised(sample_sets(samples))
         learner.export(root / "taught")
     return root / "taught"
 
@@ -161,7 +162,7 @@ def test_trained_weights_reach_the_engine_whole_and_it_sees_what_the_learner_see
             runner.run(engine.generate(prompt.ids, SamplingParams(), images=prompt.images))
         before = runner.run(answers())
         for _ in range(120):
-            if learner.update_supervised(lessons)["loss"] < 0.02:
+            if learner.update_supervised(sample_sets(lessons))["loss"] < 0.02:
                 break
         engine.load_weights(1, learner.weights())
         assert engine.checksum() == learner.checksum(torch.float32)

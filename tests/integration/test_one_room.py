@@ -9,6 +9,7 @@ from alfworld_games.generator import generate_games
 from builders import config_of
 from runs_helpers import small_config
 
+from rlanything.algorithm.samples import sample_sets
 from rlanything.config.schema import LearnerConfig, ModelConfig
 from rlanything.conversations import encode
 from rlanything.domains.alfworld.domain import AlfworldDomain
@@ -27,7 +28,7 @@ def shown_the_room(model: Path, folder: Path) -> Path:
     learner, chat = Learner(ModelConfig(path=str(model)), config, 0), Chat(ModelConfig(path=str(model)))
     demonstrations = domain.demonstrations("policy", "train", 0)
     for _ in range(8):
-        learner.update_supervised([encode(chat, c) for c in islice(demonstrations, 8)])
+        learner.update_supervised(sample_sets([encode(chat, c) for c in islice(demonstrations, 8)]))
     learner.export(folder / "shown")
     learner.close()
     return folder / "shown"

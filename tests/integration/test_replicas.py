@@ -15,6 +15,7 @@ import ray
 from runs_helpers import spread_config
 from transformers import AutoTokenizer
 
+from rlanything.algorithm.samples import sample_sets
 from rlanything.cluster.cluster import Cluster
 from rlanything.config.schema import Config
 from rlanything.engines.base import EngineError, SamplingParams
@@ -65,7 +66,7 @@ def train(learner, version: int) -> None:
     """Move all weights: an update on tokens that nobody sampled."""
     tokens = np.random.default_rng(version).integers(3, 60, 24)
     shown = np.r_[np.zeros(8), np.ones(16)]
-    learner.update([Sample(tokens, shown, shown, -3.0 * shown, key=str(i)) for i in range(4)])
+    learner.update(sample_sets([Sample(tokens, shown, shown, -3.0 * shown, key=str(i)) for i in range(4)]))
 
 
 def transfer(learner, engine, version: int) -> bool:

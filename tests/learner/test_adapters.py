@@ -9,6 +9,7 @@ from learner_helpers import logprobs_in_one_row, random_samples
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
+from rlanything.algorithm.samples import sample_sets
 from rlanything.config.schema import EngineConfig, ModelConfig
 from rlanything.engines.base import SamplingParams
 from rlanything.engines.small.engine import TransformersEngine
@@ -32,14 +33,14 @@ def test_only_the_adapters_learn(make_adapted, keys):
     learner = make_adapted(**keys)
     before = frozen_weights_of(learner)
     assert {name.rpartition(".")[2] for name, _ in learner.weights()} == {"lora_A", "lora_B"}  # what engines receive
-    losses = [learner.update_supervised(random_samples(0))["loss"] for _ in range(12)]
+    losses = [learner.update_supervised(sample_sets(random_samples(0)))["loss"] for _ in range(12)]
     assert losses[-1] < losses[0] - 0.3
     assert all(torch.equal(p, before[name]) for name, p in frozen_weights_of(learner).items())
 
 
 def test_the_frozen_model_is_the_reference_of_the_kl(make_adapted):
     learner = make_adapted(kl_beta=0.1)
-    first, second = (learner.update(random_samples(step)) for step in range(2))
+    first, second = (learner.update(sample_sets(random_samples(step))) for step in range(2))
     assert first["kl_reference"] == 0 and second["kl_reference"] > 0
     assert all(p.requires_grad for name, p in learner.model.lm.named_parameters() if "lora_" in name)
 
@@ -47,14 +48,14 @@ def test_the_frozen_model_is_the_reference_of_the_kl(make_adapted):
 @pytest.mark.parametrize("zero_stage", [0, 3])
 def test_save_and_load_continue_bit_for_bit(make_adapted, tmp_path, zero_stage):
     learner = make_adapted(zero_stage=zero_stage)
-    learner.update(random_samples(0))
+    learner.update(sample_sets(random_samples(0)))
     learner.save(tmp_path / "state")
     files = [load_file(file) for file in (tmp_path / "state").glob("*.safetensors")]
     assert all("lora_" in name for file in files for name in file)
     resumed = make_adapted(zero_stage=zero_stage, seed=9)
     resumed.load(tmp_path / "state")
     for one in (learner, resumed):
-        one.update(random_samples(1))
+        one.update(sample_sets(random_samples(1)))
     assert learner.checksum(torch.float32) == resumed.checksum(torch.float32)
 
 
@@ -67,7 +68,7 @@ def test_a_checkpoint_of_another_rank_is_refused(make_adapted, tmp_path):
 def test_engine_export_and_learner_mean_the_same_model(make_adapted, model_folder, tmp_path):
     learner = make_adapted()
     for step in range(3):
-        learner.update(random_samples(step))
+        learner.update(sample_sets(random_samples(step)))
     config = EngineConfig(kind="transformers", dtype="float32", max_model_len=256, kv_cache_gb=0.01)
     engine = TransformersEngine(ModelConfig(path=str(model_folder["qwen2"])), config, 0, tmp_path)
     for version in (1, 2):  # the second load must replace the first one's adapters

@@ -11,6 +11,7 @@ from learner_helpers import logprobs_in_one_row, random_samples, weights_of
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
+from rlanything.algorithm.samples import sample_sets
 from rlanything.config.schema import LearnerConfig, ModelConfig
 from rlanything.errors import LearnerError
 from rlanything.learner.attention import FLEX_BLOCK
@@ -48,7 +49,7 @@ def test_it_learns_a_bandit(make_learner, keys):
                 Sample(np.array([*prompts[which], a]), last, last * z, last * np.log(probabilities[a]), key=str(which))
                 for a, z in zip(drawn, (reward - reward.mean()) / (reward.std() + 1e-6), strict=True)
             ]
-        metrics = learner.update(samples)
+        metrics = learner.update(sample_sets(samples))
     assert policy()[[0, 1], answers].min() > 0.9
     assert metrics["packing_ratio"] > 2
     assert metrics["mismatch_kl"] < 1e-2
@@ -59,13 +60,13 @@ def test_save_and_load_continue_bit_for_bit(make_learner, tmp_path, zero_stage):
     keys = {"schedule": "cosine", "total_update": 12, "zero_stage": zero_stage, "kl_beta": 0.1}
     learner = make_learner(**keys)
     for step in range(2):
-        learner.update(random_samples(step))
+        learner.update(sample_sets(random_samples(step)))
     learner.save(tmp_path / "state")
-    expected = [learner.update(random_samples(step)) for step in (2, 3)]
+    expected = [learner.update(sample_sets(random_samples(step))) for step in (2, 3)]
     resumed = make_learner(**keys, seed=99)
     resumed.load(tmp_path / "state")
     for step, before in zip((2, 3), expected, strict=True):
-        after = resumed.update(random_samples(step))
+        after = resumed.update(sample_sets(random_samples(step)))
         of_the_machine = {"train_s": 0, "peak_gpu_memory_gb": 0}
         assert before | of_the_machine == after | of_the_machine
     for (name, a), b in zip(weights_of(learner).items(), weights_of(resumed).values(), strict=True):
@@ -88,7 +89,10 @@ def test_handing_over_the_accelerator_changes_nothing(make_learner, tmp_path, ke
     assert bool(states) == (handed.config.zero_stage < 3 and not handed.config.offload)  # else DeepSpeed moves neither
     for step in range(2):
         handed.reload()
-        assert kept.update(random_samples(step))["loss"] == handed.update(random_samples(step))["loss"]
+        assert (
+            kept.update(sample_sets(random_samples(step)))["loss"]
+            == handed.update(sample_sets(random_samples(step)))["loss"]
+        )
         handed.save(tmp_path / str(step))
         handed.offload()
     handed.reload()
@@ -106,7 +110,7 @@ def test_loading_a_folder_without_state_is_refused(make_learner, tmp_path):
 @pytest.mark.parametrize("where", ["tensors", "names", "state"])
 def test_a_checkpoint_with_a_flipped_bit_is_refused(make_learner, tmp_path, where):
     learner = make_learner()
-    learner.update(random_samples(0))
+    learner.update(sample_sets(random_samples(0)))
     learner.save(tmp_path / "state")
     file = next((tmp_path / "state").glob("state.json" if where == "state" else "rank_*.safetensors"))
     data = bytearray(file.read_bytes())
@@ -121,12 +125,12 @@ def test_two_learners_do_not_touch_each_other(make_learner):
     policy, reward = make_learner("qwen3"), make_learner("llama")
     before = weights_of(reward)
     alone = make_learner("qwen3")
-    policy.update(random_samples(0))
+    policy.update(sample_sets(random_samples(0)))
     assert all(torch.equal(a, before[name]) for name, a in reward.weights())
-    reward.update(random_samples(1))
-    policy.update(random_samples(2))
+    reward.update(sample_sets(random_samples(1)))
+    policy.update(sample_sets(random_samples(2)))
     for step in (0, 2):
-        alone.update(random_samples(step))
+        alone.update(sample_sets(random_samples(step)))
     assert all(torch.equal(a, b) for a, b in zip(weights_of(policy).values(), weights_of(alone).values(), strict=True))
 
 
@@ -138,9 +142,9 @@ def test_a_value_that_is_not_finite_raises_before_the_step(make_learner, zero_st
     samples = random_samples(0)
     getattr(samples[3], poison)[-1] = np.nan
     with pytest.raises(LearnerError, match="update 0: the loss is not finite"):
-        learner.update(samples)
+        learner.update(sample_sets(samples))
     assert all(torch.equal(a, before[name]) for name, a in learner.weights())
-    learner.update(random_samples(1))
+    learner.update(sample_sets(random_samples(1)))
     assert all(tensor.isfinite().all() for _, tensor in learner.weights())
 
 
@@ -150,25 +154,25 @@ def test_an_infinite_gradient_of_a_finite_loss_raises(make_learner, zero_stage):
     learner.model.lm.lm_head.register_full_backward_hook(lambda m, gi, go: (gi[0] * float("inf"), *gi[1:]))
     before = weights_of(learner)
     with pytest.raises(LearnerError, match="the gradient is not finite"):
-        learner.update(random_samples(0))
+        learner.update(sample_sets(random_samples(0)))
     assert all(torch.equal(a, before[name]) for name, a in learner.weights())
 
 
 def test_the_first_minibatch_is_on_policy_and_later_ones_are_not(make_learner):
     samples = random_samples(0)
-    assert make_learner(num_update=1).update(samples)["ratio"] == 1.0
-    assert make_learner(num_update=3).update(samples)["approx_kl"] > 0
-    metrics = make_learner(num_update=1, num_epoch=2).update(samples)
+    assert make_learner(num_update=1).update(sample_sets(samples))["ratio"] == 1.0
+    assert make_learner(num_update=3).update(sample_sets(samples))["approx_kl"] > 0
+    metrics = make_learner(num_update=1, num_epoch=2).update(sample_sets(samples))
     assert metrics["num_update"] == 2 and metrics["approx_kl"] > 0
 
 
 def test_a_previous_reference_starts_at_zero_kl_and_an_initial_one_stays(make_learner):
     previous = make_learner(num_update=1, kl_beta=0.1, kl_reference="previous")
     initial = make_learner(num_update=1, kl_beta=0.1, kl_reference="initial", dtype="bfloat16")
-    assert initial.update(random_samples(2))["kl_reference"] == 0
+    assert initial.update(sample_sets(random_samples(2)))["kl_reference"] == 0
     for step in range(2):
-        kl_previous = previous.update(random_samples(step))["kl_reference"]
-        kl_initial = initial.update(random_samples(step))["kl_reference"]
+        kl_previous = previous.update(sample_sets(random_samples(step)))["kl_reference"]
+        kl_initial = initial.update(sample_sets(random_samples(step)))["kl_reference"]
     assert kl_previous == 0 and kl_initial > 0
 
 
@@ -179,9 +183,9 @@ def test_engine_logprobs_can_be_the_old_ones(make_learner):
         Sample(s.ids, s.weights, s.advantages, np.r_[np.zeros(4), lp], s.key)
         for s, lp in zip(samples, logprobs_of(learner, samples), strict=True)
     ]
-    metrics = learner.update(exact)
+    metrics = learner.update(sample_sets(exact))
     assert metrics["ratio"] == pytest.approx(1, abs=1e-4) and metrics["importance_weight"] == 1
-    assert make_learner(num_update=1, old_logprobs="engine").update(samples)["approx_kl"] > 1e-3
+    assert make_learner(num_update=1, old_logprobs="engine").update(sample_sets(samples))["approx_kl"] > 1e-3
 
 
 def test_the_schedule_spans_total_update(make_learner):
@@ -191,14 +195,14 @@ def test_the_schedule_spans_total_update(make_learner):
     cosine = LearnerConfig(schedule="cosine")
     assert [lr_factor(u, 10, cosine) for u in (0, 5, 10)] == pytest.approx([1, 0.5, 0])
     learner = make_learner(schedule="linear", lr=1.0e-3, total_update=4, num_update=2)
-    rates = [learner.update(random_samples(step))["lr"] for step in range(2)]  # means over two updates
+    rates = [learner.update(sample_sets(random_samples(step)))["lr"] for step in range(2)]  # means over two updates
     assert rates == pytest.approx([0.875e-3, 0.375e-3])
 
 
 def test_supervised_training_overfits_a_sample(make_learner):
     learner = make_learner("llama", num_update=1)
     samples = random_samples(3, num=1)
-    losses = [learner.update_supervised(samples)["loss"] for _ in range(40)]
+    losses = [learner.update_supervised(sample_sets(samples))["loss"] for _ in range(40)]
     assert losses[0] > 3 and losses[-1] < 0.05
     assert np.exp(logprobs_of(learner, samples)[0]).min() > 0.8
 
@@ -215,7 +219,7 @@ def test_supervised_training_overfits_a_sample(make_learner):
 )
 def test_memory_options_do_not_change_the_update(make_learner, keys):
     plain, saving = make_learner(num_update=1, max_grad_norm=0.1), make_learner(num_update=1, max_grad_norm=0.1, **keys)
-    first, second = plain.update(random_samples(0)), saving.update(random_samples(0))
+    first, second = plain.update(sample_sets(random_samples(0))), saving.update(sample_sets(random_samples(0)))
     for name in ("loss", "entropy", "grad_norm"):
         assert second[name] == pytest.approx(first[name], rel=1e-4), name
     for name, tensor in saving.weights():
@@ -232,7 +236,7 @@ def test_no_samples_make_no_update(make_learner):
 def test_export_is_a_hugging_face_folder_that_replaces_an_older_one(make_learner, tmp_path):
     learner = make_learner("llama")
     learner.export(tmp_path / "model")
-    learner.update(random_samples(0))
+    learner.update(sample_sets(random_samples(0)))
     learner.export(tmp_path / "model")
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype=torch.float32)
     assert all(torch.equal(loaded.get_parameter(name), tensor.cpu()) for name, tensor in learner.weights())
@@ -253,11 +257,11 @@ def test_bfloat16_stays_close_to_float32(make_learner):
 @pytest.mark.parametrize("zero_stage", [0, 2])
 def test_a_resumed_optimizer_follows_the_present_configuration(make_learner, tmp_path, zero_stage):
     learner = make_learner(zero_stage=zero_stage)
-    learner.update(random_samples(0))
+    learner.update(sample_sets(random_samples(0)))
     learner.save(tmp_path / "saved")
     resumed = make_learner(zero_stage=zero_stage, betas=[0.5, 0.6], weight_decay=0.1)
     resumed.load(tmp_path / "saved")
-    resumed.update(random_samples(1))
+    resumed.update(sample_sets(random_samples(1)))
     groups = resumed.engine.optimizer.param_groups
     assert all(tuple(g["betas"]) == (0.5, 0.6) and g["weight_decay"] == 0.1 for g in groups)
 

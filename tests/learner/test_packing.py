@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from transformers import AutoModelForCausalLM
 
+from rlanything.algorithm.samples import sample_sets
 from rlanything.config.schema import LearnerConfig, ModelConfig
 from rlanything.learner.attention import (
     FLEX_BLOCK,
@@ -20,7 +21,7 @@ from rlanything.learner.attention import (
     tree_mask,
 )
 from rlanything.learner.model import TreeModel
-from rlanything.learner.packing import build_trees, pack, packing_ratio, split_minibatches
+from rlanything.learner.packing import build_trees, pack, packing_ratio, rank_shares, split_minibatches
 from rlanything.types import Sample
 
 CPU = torch.device("cpu")
@@ -191,14 +192,33 @@ def test_chunks_of_the_head_change_neither_logprobs_nor_gradients(model_folder, 
 
 def test_minibatches_keep_keys_together_and_balance_tokens(make_sample):
     samples = [make_sample(np.arange(4 + k % 5), [1], f"k{k}", i) for k in range(40) for i in range(3)]
-    parts = split_minibatches(samples, 4, np.random.default_rng(0))
-    assert sorted(id(s) for part in parts for s in part) == sorted(map(id, samples))
-    keys = [{s.key for s in part} for part in parts]
-    assert sum(map(len, keys)) == 40
-    tokens = [sum(len(s.ids) for s in part) for part in parts]
-    assert max(tokens) < 1.05 * min(tokens)
-    other = split_minibatches(samples, 4, np.random.default_rng(1))
-    assert {s.key for s in other[0]} != keys[0], "minibatches must be drawn anew"
+    sets = sample_sets(samples)
+    parts = split_minibatches(sets, 4, np.random.default_rng(0))
+    assert sorted(i for part in parts for i in part) == list(range(40))
+    tokens = [sum(sets[i].tokens for i in part) for part in parts]
+    assert sum(tokens) == sum(len(s.ids) for s in samples) and max(tokens) < 1.05 * min(tokens)
+    assert set(split_minibatches(sets, 4, np.random.default_rng(1))[0]) != set(parts[0]), "they must be drawn anew"
+
+
+def test_minibatches_do_not_depend_on_the_order_in_which_episodes_arrive(make_sample):
+    sets = sample_sets([make_sample(np.arange(4 + k % 5), [1], f"k{k}") for k in range(40)])
+    moved = [sets[i] for i in np.random.default_rng(5).permutation(40)]
+
+    def keys(given):
+        return [[given[i].key for i in part] for part in split_minibatches(given, 4, np.random.default_rng(0))]
+
+    assert keys(sets) == keys(moved)
+
+
+def test_every_set_of_a_minibatch_is_on_one_rank_and_the_ranks_have_about_equal_trees(make_sample):
+    episodes = [[make_sample(np.arange(5 * (turn + 1)), [1], f"k{k}") for turn in range(k % 7 + 1)] for k in range(60)]
+    sets = sample_sets([sample for episode in episodes for sample in episode])
+    shares = rank_shares(range(10, 60), sets, 8)
+    assert sorted(i for share in shares for i in share) == list(range(10, 60))
+    loads = [sum(sets[i].tree_tokens for i in share) for share in shares]
+    assert max(loads) - min(loads) <= 5, "they may differ by the smallest tree"
+    for one, episode in zip(sets, episodes, strict=True):
+        assert one.tree_tokens == sum(tree.size for tree in build_trees(episode, 1000))
 
 
 def test_a_loss_on_the_first_token_is_refused(make_sample):

@@ -11,6 +11,7 @@ import torch
 import torch.multiprocessing as mp
 from tiny_vision import write_picture, write_vision_model
 
+from rlanything.algorithm.samples import sample_sets
 from rlanything.config.schema import LearnerConfig, ModelConfig
 from rlanything.engines.chat import Chat
 from rlanything.learner import model as learner_model
@@ -45,7 +46,7 @@ def train(
     learner = Learner(ModelConfig(path=model), config, total_update=10)
     if load:
         learner.load(load)
-    metrics = [learner.update(made(step)) for step in steps]
+    metrics = [learner.update(sample_sets(made(step))) for step in steps]
     if save:
         learner.save(save)
     weights = {name: tensor.clone() for name, tensor in learner.weights()}

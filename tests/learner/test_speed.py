@@ -8,6 +8,7 @@ import pytest
 import torch
 from learner_helpers import random_samples, weights_of
 
+from rlanything.algorithm.samples import sample_sets
 from rlanything.errors import LearnerError
 from rlanything.learner import deepspeed, model
 
@@ -34,8 +35,8 @@ def test_a_fused_optimizer_learns_the_same_and_continues_bit_for_bit(
     made = request.getfixturevalue("fused")
     learner = make_learner(zero_stage=zero_stage)
     for step in range(2):
-        plain.update(random_samples(step))
-        learner.update(random_samples(step))
+        plain.update(sample_sets(random_samples(step)))
+        learner.update(sample_sets(random_samples(step)))
     assert [optimizer.defaults["fused"] for optimizer in made] == [True]
     for (name, a), b in zip(weights_of(plain).items(), weights_of(learner).values(), strict=True):
         assert torch.allclose(a, b, atol=1e-5), name
@@ -47,7 +48,7 @@ def test_a_fused_optimizer_learns_the_same_and_continues_bit_for_bit(
         resumed.offload()
         resumed.reload()
     for one in (learner, resumed):
-        one.update(random_samples(2))
+        one.update(sample_sets(random_samples(2)))
     assert learner.checksum(torch.float32) == resumed.checksum(torch.float32)
 
 
@@ -57,8 +58,8 @@ def test_a_fused_optimizer_learns_the_same_and_continues_bit_for_bit(
 def test_compiled_layers_learn_the_same(make_learner, keys):
     plain, compiled = (make_learner(compile=compile, **keys) for compile in (False, True))
     for step in range(2):
-        plain.update(random_samples(step))
-        compiled.update(random_samples(step))
+        plain.update(sample_sets(random_samples(step)))
+        compiled.update(sample_sets(random_samples(step)))
     layers = [m for m in compiled.model.modules() if m._compiled_call_impl is not None]
     assert len(layers) == compiled.model.lm.config.num_hidden_layers
     for (name, a), b in zip(weights_of(plain).items(), weights_of(compiled).values(), strict=True):
@@ -77,7 +78,7 @@ def test_a_closed_learner_holds_no_memory(model_folder, zero_stage):
 
     config = LearnerConfig(zero_stage=zero_stage, kl_beta=0.1, dtype="float32")
     learner = deepspeed.Learner(ModelConfig(path=str(model_folder["qwen3"])), config, 10)
-    learner.update(random_samples(0))
+    learner.update(sample_sets(random_samples(0)))
     held = [weakref.ref(p) for p in learner.model.parameters()]
     learner.close()
     gc.disable()

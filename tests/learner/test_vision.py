@@ -10,6 +10,7 @@ from PIL import Image
 from tiny_vision import KINDS, write_picture, write_vision_model
 from transformers import AutoImageProcessor, AutoModelForImageTextToText
 
+from rlanything.algorithm.samples import sample_sets
 from rlanything.config.schema import EngineConfig, LearnerConfig, ModelConfig
 from rlanything.engines import check_model
 from rlanything.engines.chat import Chat
@@ -123,7 +124,7 @@ def test_an_image_that_is_gone_is_named(folder, samples):
     gone = replace(samples[0], images=(replace(samples[0].images[0], path="gone.png"),))
     with closing(Learner(ModelConfig(path=str(folder)), LearnerConfig(dtype="float32", kl_beta=0.0), 20)) as learner:
         with pytest.raises(LearnerError, match="gone.png: an image of a sample cannot be read"):
-            learner.update_supervised([gone])
+            learner.update_supervised(sample_sets([gone]))
 
 
 def test_different_screenshots_are_never_merged(samples):
@@ -139,7 +140,7 @@ def test_different_screenshots_are_never_merged(samples):
 def test_it_learns_from_images_and_is_exported_whole(folder, samples, tmp_path, zero_stage):
     config = LearnerConfig(lr=3e-3, num_update=1, kl_beta=0.0, dtype="float32", zero_stage=zero_stage)
     with closing(Learner(ModelConfig(path=str(folder)), config, 20)) as learner:
-        losses = [learner.update_supervised(samples)["loss"] for _ in range(12)]
+        losses = [learner.update_supervised(sample_sets(samples))["loss"] for _ in range(12)]
         assert losses[-1] < 0.5 * losses[0]
         learner.export(tmp_path / "out")
         trained = dict(learner.weights())
@@ -161,9 +162,9 @@ def test_what_only_the_screenshots_tell_apart_is_learned(folder, pictures):
         pair.append(Sample(ids, weights, weights, weights, "same", prompt.images))
     config = LearnerConfig(lr=3e-3, num_update=1, kl_beta=0.0, dtype="float32", betas=[0.9, 0.98])
     with closing(Learner(ModelConfig(path=str(folder)), config, 300)) as learner:
-        losses = [learner.update_supervised(pair)["loss"]]
+        losses = [learner.update_supervised(sample_sets(pair))["loss"]]
         while losses[-1] > 0.05 and len(losses) < 300:
-            losses.append(learner.update_supervised(pair)["loss"])
+            losses.append(learner.update_supervised(sample_sets(pair))["loss"])
     assert losses[-1] <= 0.05
 
 
@@ -176,7 +177,9 @@ def test_texts_alone_and_images_train_in_turn(folder, samples, keys):
     found = []
     for settings in (config, plain):
         with closing(Learner(ModelConfig(path=str(folder)), settings, 20)) as learner:
-            found.append([learner.update_supervised(part)["loss"] for part in (samples[4:], samples[:4], samples)])
+            found.append(
+                [learner.update_supervised(sample_sets(part))["loss"] for part in (samples[4:], samples[:4], samples)]
+            )
     np.testing.assert_allclose(*found, rtol=1e-4)
 
 
@@ -187,8 +190,8 @@ def test_a_frozen_vision_tower_stays_as_it_is(folder, samples, tmp_path, lora_ra
     for train_vision in (False, True):
         config, out = LearnerConfig(train_vision=train_vision, **keys), tmp_path / str(train_vision)
         with closing(Learner(ModelConfig(path=str(folder)), config, 20)) as learner:
-            learner.update_supervised(samples)
-            learner.update_supervised(samples)
+            learner.update_supervised(sample_sets(samples))
+            learner.update_supervised(sample_sets(samples))
             learner.export(out)
         after = AutoModelForImageTextToText.from_pretrained(out, dtype=torch.float32).named_parameters()
         moved = {name for name, weight in after if not torch.equal(weight, before[name])}

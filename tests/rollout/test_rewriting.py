@@ -5,6 +5,8 @@ import asyncio
 import pytest
 from builders import config_of, group, trajectory
 
+from rlanything.algorithm.diagnostics import tally
+from rlanything.algorithm.summary import summary
 from rlanything.algorithm.tasks import TaskPool
 from rlanything.config.schema import AdaptationConfig, ModelConfig
 from rlanything.domains.alfworld.domain import AlfworldDomain
@@ -54,7 +56,8 @@ def ask(domain, world, answers):
     pool = TaskPool.of(domain.tasks("train"), 0.2, 0.8, seed=0)
     [task] = pool.draw(1, 0)
     solved = [trajectory(1, [(1, 1), (-1, -1)]), *(trajectory(1, [(1, 1)]) for _ in range(7))]
-    groups = [group(*solved, task=task)]
+    played = group(*solved, task=task)
+    groups = [summary(played, tally(played), domain.rewriting.critic(played))]
     engine, config = Scripted(chat, answers(task)), AdaptationConfig(num_try=8)
     requests = pool.rewrite_requests(groups, 4, 2)
     counts = asyncio.run(rewrite(requests, pool, ChatModel(engine, chat), domain, config, "seed", step=7))

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from builders import summaries
 from PIL import Image
 from report_runs import group, write_evaluation, write_step
 
@@ -66,9 +67,9 @@ def drawn(folder, tmp_path):
     root = Task(id="root", payload={"sentence": "find a mug"})
     harder = variant_of(root, {}, Direction.HARDER, "root~1")
     pool = TaskPool.of([root], 0.2, 0.8, 0)
-    pool.settle([group(root, [1] * 8)], 1, 2)
+    pool.settle(summaries([group(root, [1] * 8)]), 1, 2)
     pool.propose(harder, 1.0, 1, "find a hot mug")
-    pool.settle([group(harder, [1, -1, -1, -1])], 2, 2)
+    pool.settle(summaries([group(harder, [1, -1, -1, -1])]), 2, 2)
     append_jsonl(folder.ledger, pool.drain_events())
     write_evaluation(folder, 0, "seen", 25, rm_process_accuracy=0.5)
     for step in (1, 2):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import judgement
+from builders import judgement, summaries
 from report_runs import group, write_evaluation, write_step
 
 from rlanything.algorithm.tasks import TaskPool
@@ -201,12 +201,12 @@ def test_lineage_tells_what_became_of_every_variant(folder: RunFolder) -> None:
     easier = variant_of(harder, {}, Direction.EASIER, "root~2")
     pool = TaskPool.of([root, quiet], 0.2, 0.8, 0)
     first = [group(root, [1] * 8), group(quiet, [1, -1])]
-    pool.settle(first, 1, 2)
-    pool.reject(pool.rewrite_requests(first, 4, 2)[0], 1, {"unchanged": 3})
+    pool.settle(summaries(first), 1, 2)
+    pool.reject(pool.rewrite_requests(summaries(first), 4, 2)[0], 1, {"unchanged": 3})
     pool.propose(harder, 1.0, 1, "find a hot mug")
-    pool.settle([group(harder, [1, -1, -1, -1])], 2, 2)
+    pool.settle(summaries([group(harder, [1, -1, -1, -1])]), 2, 2)
     pool.propose(easier, 0.25, 2, "find a cup")
-    pool.settle([group(easier, [-1] * 8)], 3, 2)
+    pool.settle(summaries([group(easier, [-1] * 8)]), 3, 2)
     append_jsonl(folder.ledger, pool.drain_events())
     write_step(folder, 1, first)
     found = report_data(folder)["lineages"]

@@ -5,13 +5,20 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from builders import config_of
+from builders import config_of, summaries
 from coding_world import PROBLEMS, rows
 
 from rlanything.algorithm.advantages import assign_advantages
 from rlanything.algorithm.consistency import assign_consistency, passes_correct
 from rlanything.algorithm.tasks import TaskPool
-from rlanything.config.schema import AdaptationConfig, AlgorithmConfig, RewardConfig, RolloutConfig, SandboxConfig
+from rlanything.config.schema import (
+    AdaptationConfig,
+    AlgorithmConfig,
+    Config,
+    RewardConfig,
+    RolloutConfig,
+    SandboxConfig,
+)
 from rlanything.domains.coding import prompts
 from rlanything.domains.coding.domain import CodingDomain
 from rlanything.domains.coding.problems import Check
@@ -65,13 +72,13 @@ def domain(tmp_path):
 
 
 def play(domain, programs, tests, reward=None):
-    config = reward or RewardConfig(num_evaluation=len(tests), consistency="tests")
+    config = Config(reward=reward or RewardConfig(num_evaluation=len(tests), consistency="tests"))
     collector = Collector(domain, model(programs), model(tests) if tests else None, config)
     rollout = RolloutConfig(max_interaction_step=1, num_retry=0)
     batch = Batch(tasks=domain.tasks("train")[:1], num=len(programs), seed="seed", rollout=rollout)
-    [group] = asyncio.run(collector.collect(batch, lambda: None))
+    [group] = asyncio.run(collector.groups(batch, lambda: None))
     assign_advantages([group], AlgorithmConfig())
-    assign_consistency([group], config)
+    assign_consistency([group], config.reward)
     return group
 
 
@@ -207,7 +214,7 @@ def test_a_bad_proposal_is_rejected_with_its_reason(domain, text, reason):
 def test_a_problem_that_the_pool_has_is_not_proposed_again(domain):
     tasks = domain.tasks("train")
     pool = TaskPool.of(tasks, 0.2, 0.8, seed=0)
-    groups = [play(domain, [RIGHT, RIGHT], [TELLS])]
+    groups = summaries([play(domain, [RIGHT, RIGHT], [TELLS])])
     requests = pool.rewrite_requests(groups, 4, 2)
     known = json.dumps(PROPOSAL | {"question": tasks[1].payload["question"]})
     config = AdaptationConfig(num_try=3)

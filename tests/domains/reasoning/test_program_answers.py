@@ -5,7 +5,7 @@ import json
 from contextlib import closing
 
 import pytest
-from builders import config_of, group, trajectory
+from builders import config_of, group, summaries, trajectory
 
 from rlanything.domains.base import Observation
 from rlanything.domains.reasoning.problems import check_row, is_program
@@ -82,7 +82,7 @@ def test_a_stray_box_on_a_problem_with_tests_breaks_no_figure(tmp_path):
     with closing(make_domain(config_of("reasoning", tmp_path, grading="text"))) as domain:
         played = group(trajectory(1, [()]), trajectory(-1, [()]), task=domain.tasks("train")[0])
         assert domain.same_answer(played.task, "7") == "7"
-        figures = summarise([played], domain)
+        figures = summarise(summaries([played], domain.same_answer), domain.kind)
         assert figures["pass@2"] == 1.0 and "maj@2" not in figures
         env = domain.make_env(played.task)
         assert asyncio.run(env.score(Observation("", done=True))).answer is None

@@ -1,0 +1,55 @@
+"""What is left of a group when its episodes are over and judged: feedback, samples for the learners, and a summary.
+
+It is made where the episodes were played. The loop gets no episode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rlanything.algorithm.advantages import assign_advantages, within
+from rlanything.algorithm.consistency import assign_consistency
+from rlanything.algorithm.diagnostics import tally
+from rlanything.algorithm.samples import num_level, policy_samples, reward_samples, sample_sets
+from rlanything.algorithm.summary import GroupSummary, summary
+from rlanything.config.schema import Config
+from rlanything.config.section import Learner
+from rlanything.domains.base import Domain
+from rlanything.types import Group, Sample, SampleSet
+
+SAMPLES: dict[Learner, Callable[[Sequence[Group], Sequence[float], str], list[Sample]]] = {
+    "policy": policy_samples,
+    "reward": reward_samples,
+}
+LEVEL = "turns_at_baseline"  # in the tally: turns of advantage 0 that the policy's update leaves out
+
+
+@dataclass(frozen=True, kw_only=True)
+class Digest:
+    """A group's summary, and what each learner trains on."""
+
+    summary: GroupSummary
+    sets: dict[Learner, list[SampleSet]]
+
+
+def digest(group: Group, domain: Domain, config: Config, trains: bool) -> Digest:
+    """Digest a judged group. If it `trains`, this fills the feedback of its turns and judgements.
+
+    A group with fewer than `rollout.min_group` valid episodes, or outside a learner's band, gives that learner nothing.
+    """
+    sets: dict[Learner, list[SampleSet]] = {role: [] for role in SAMPLES}
+    if not trains:
+        return Digest(summary=summary(group, tally(group, domain.same_answer)), sets=sets)
+    assign_advantages([group], config.algorithm)
+    assign_consistency([group], config.reward)
+    counted, critic = tally(group, domain.same_answer), ""
+    in_band = (config.adaptation.alpha_low, config.adaptation.alpha_high)
+    if config.adaptation.enabled and domain.rewriting and not within(group.accuracy, in_band):
+        critic = domain.rewriting.critic(group)
+    if len(group.valid) >= config.rollout.min_group:
+        bands = {"policy": config.algorithm.band, "reward": config.reward.band}
+        for role, make in SAMPLES.items():
+            sets[role] = sample_sets(make([group], bands[role], config.training.of(role).loss_mean))
+        counted.sums[LEVEL] += num_level([group], bands["policy"])
+    return Digest(summary=summary(group, counted, critic), sets=sets)
