@@ -66,11 +66,11 @@ def test_an_evaluation_that_was_cut_off_goes_on_where_it_stopped(world, tmp_path
     played = []
     real = module.play
 
-    async def cut_off_at_4(tasks, *args, **kwargs):
+    async def cut_off_at_4(batch, *args):
         if len(played) == 4:
             raise RuntimeError("cut off")
-        played.append(len(tasks))
-        return await real(tasks, *args, **kwargs)
+        played.append(len(batch.tasks))
+        return await real(batch, *args)
 
     monkeypatch.setattr(module, "play", cut_off_at_4)
     with pytest.raises(RuntimeError, match="cut off"):
@@ -91,6 +91,7 @@ def test_parts_of_another_data_set_are_refused(world, tmp_path):
     config = small_config(world.games, world.model, tmp_path, "eval")
     config.evaluation.splits = ["eval_in_distribution"]
     module.benchmark(config)
-    others = make_domain(config).tasks("train")
-    with pytest.raises(RunError, match="eval_in_distribution_000000.parquet: holds episodes of tasks that eval_in_dis"):
-        module.read_parts(tmp_path / "eval", "eval_in_distribution", others)
+    domain = make_domain(config)
+    folder = tmp_path / "eval/evaluations/step_000000_eval_in_distribution.parquet"
+    with pytest.raises(RunError, match="part_000000.parquet: holds episodes of tasks that the split has no longer"):
+        module.read_parts(folder, domain.tasks("train"), domain.same_answer)

@@ -179,7 +179,7 @@ def test_an_evaluation_on_three_nodes_that_is_killed_goes_on_where_it_stopped(wo
     config = spread_config(world.games, world.model, tmp_path, "eval")
     config.evaluation.num_task, config.evaluation.num_rollout = 4, 2
     process = begin(config, tmp_path, three_nodes, "alfworld_eval.py")
-    part = tmp_path / "eval/evaluations/parts/eval_in_distribution_000000.parquet"
+    part = tmp_path / "eval/evaluations/parts/eval_in_distribution/part_000000.parquet"
     wait_for(part, process)
     process.kill()
     process.communicate(timeout=60)
@@ -191,7 +191,8 @@ def test_an_evaluation_on_three_nodes_that_is_killed_goes_on_where_it_stopped(wo
         ("in_distribution", 8, 0),
         ("out_of_distribution", 8, 0),
     ]
-    assert part.stat().st_mtime_ns == written and all(r["rm_positive_rate"] is not None for r in records)
+    kept = tmp_path / "eval/evaluations/step_000000_eval_in_distribution.parquet" / part.name
+    assert kept.stat().st_mtime_ns == written and all(r["rm_positive_rate"] is not None for r in records)
 
 
 @pytest.mark.slow
