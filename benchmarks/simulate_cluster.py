@@ -19,23 +19,19 @@ from __future__ import annotations
 
 import argparse
 import glob
-import pickle
-import tempfile
 import time
-from collections.abc import Callable
+from collections import defaultdict
 from copy import deepcopy
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from measured_costs import measure
 from simulation import (
     MODELS,
-    Clock,
     Costs,
     Episode,
     Hardware,
-    Host,
     Step,
     Turn,
     Workload,
@@ -49,7 +45,6 @@ from rlanything.errors import ConfigError
 from rlanything.plan.memory import ModelSize, check_memory, device_gib
 from rlanything.plan.plan import make_plan
 
-CARRIED_BYTES = 40  # an id in a list: pointer and int object (sys.getsizeof)
 RECIPE = ["config=configs/alfworld_rl.yaml", "engine.reward.tensor_parallel_size=1"]
 
 
@@ -61,10 +56,14 @@ def read_episodes(pattern: str, num: int) -> list[Episode]:
     groups = [group for path in sorted(glob.glob(pattern)) for group in read_groups(Path(path), {})]
     for group, trajectory in ((g, t) for g in groups for t in g.valid if t.turns):
         found.append([])
+        covering = defaultdict(list)
+        for judgement in group.judgements:
+            for place in judgement.scores:
+                covering[place].append(judgement)
         held = judge_held = 0
         for i, turn in enumerate(trajectory.turns):
             prompt, response = len(turn.prompt.ids), len(turn.response_ids)
-            judgements = group.covering((trajectory.index, i))
+            judgements = covering[trajectory.index, i]
             judge = len(judgements[0].prompt.ids) if judgements else 0
             judged = tuple(len(j.response_ids) for j in judgements)
             found[-1].append(Turn(prompt, max(1, prompt - held), response, judge, max(1, judge - judge_held), judged))
@@ -76,10 +75,8 @@ def print_table(weak: bool, args: argparse.Namespace, load: Workload, hardware: 
     """Print a row for each placement, staleness and number of accelerators that the plan fits, and each series' fit."""
     config, fits, left_out = load_config([*RECIPE, *args.overrides]), [], []
     print(f"\n{'Weak' if weak else 'Strong'} scaling [s]; busy: policy / reward engines / learners / driver;")
-    print("driver: its own work in all parts; driver GB: the groups that it holds, as Python objects\n")
-    header = (
-        "placement, staleness|accelerators|tasks|step|rollout|rewrite|learn|sync|driver|speed-up|busy|calls/s|driver GB"
-    )
+    print("driver: its own work in all parts\n")
+    header = "placement, staleness|accelerators|tasks|step|rollout|rewrite|learn|sync|driver|speed-up|busy|calls/s"
     print(f"|{header}|\n" + "|---" * (header.count("|") + 1) + "|")
     for placement in ("colocated", "split"):
         config.cluster.placement, steps = placement, dict[int, tuple[int, Step]]()
@@ -102,7 +99,7 @@ def print_table(weak: bool, args: argparse.Namespace, load: Workload, hardware: 
                 shares = (f"{busy.get(of, 0.0) / whole:.0%}" for of in ("policy", "reward", "learner", "driver"))
                 row = [f"{placement}, {staleness}", num, tasks, *(f"{part:.0f}" for part in parts)]
                 row += [f"{gain:.1f} ({gain * first / num:.0%})", " / ".join(shares)]
-                row += [f"{step.calls / whole:.0f}", f"{step.carried * CARRIED_BYTES / 1e9:.0f}"]
+                row += [f"{step.calls / whole:.0f}"]
                 print(f"|{'|'.join(map(str, row))}|", flush=True)
             fits.append(f"{placement}, {staleness}: {fit(seconds, weak)}")
     print("\n" + "\n".join([*fits, *left_out]))
@@ -143,84 +140,6 @@ def fit(seconds: dict[int, float], weak: bool) -> str:
     return f"step = {a:.0f} {b:+.1f} {'' if weak else '/ '}n s, within {error:.0%}; speed-up tends to {limit:.1f}"
 
 
-def _exchange(prompt: list[int], response: list[int]) -> dict[str, Any]:
-    from rlanything.types import Prompt
-
-    n = len(response)
-    return {"prompt": Prompt(ids=prompt), "response_ids": response, "logprobs": [-0.5] * n, "text": "word" * n}
-
-
-def measure_driver(config: Config, load: Workload, tokenizer: str) -> Costs:
-    """Time the real code here, the best of 3: on one task's group of drawn lengths, and a Ray of its own."""
-    import ray
-    import torch
-
-    from rlanything import types
-    from rlanything.algorithm import advantages, consistency, samples
-    from rlanything.algorithm.diagnostics import diagnostics
-    from rlanything.cluster.board import Board
-    from rlanything.cluster.calls import result
-    from rlanything.config.schema import ModelConfig
-    from rlanything.engines.chat import Chat
-    from rlanything.learner import packing
-    from rlanything.runs.store import write_groups
-    from rlanything.weights import checksum
-
-    episodes = draw_episodes(load, config, config.rollout.num_rollout_per_trial)
-    group, rng = types.Group(task=types.Task(id="q", payload={}), trajectories=[]), np.random.default_rng(0)
-    for i, episode in enumerate(episodes):
-        ids, score = rng.integers(150_000, size=1 << 17).tolist(), types.Score(success=i % 2 == 0)
-        trajectory = types.Trajectory(task_id="q", index=i, score=score)
-        for t in episode:
-            exchange = _exchange(ids[: t.prompt], ids[t.prompt : t.prompt + t.response])
-            for j, n in enumerate(t.judged):
-                said = _exchange(ids[: t.judge_prompt], ids[-n:])
-                group.judgements.append(types.Judgement(**said, scores={(i, len(trajectory.turns)): (-1) ** j}))
-            trajectory.turns.append(types.Turn(**exchange, action="look", observation="seen"))
-        group.trajectories.append(trajectory)
-
-    def record() -> None:
-        advantages.assign_advantages([group], config.algorithm)
-        consistency.assign_consistency([group], config.reward)
-        diagnostics([group])
-        with tempfile.TemporaryDirectory() as folder:
-            write_groups(Path(folder) / "step.parquet", [group], lambda task: "", lambda task: "")
-
-    def sample() -> list[types.Sample]:
-        return [*samples.policy_samples([group], [0, 1], "token"), *samples.reward_samples([group], [0, 1], "token")]
-
-    ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="error")
-    answer = ray.remote(Board).options(num_cpus=0).remote().current.remote  # of an actor that has little to do
-    ready = [answer("policy") for _ in range(1000)]
-    ray.get(ready)
-    record()
-    made, carried, packed = sample(), Host(Clock(), {}, episodes, Costs(), 0).carried, pickle.dumps(group, 5)
-    tokens, row = sum(len(s.ids) for s in made), config.training.policy.micro_batch_tokens
-    zeros, prompt = torch.zeros(1 << 27, dtype=torch.bfloat16), tuple(range(10_000, 14_000))
-    chat, text = Chat(ModelConfig(path=tokenizer)), "On the drawer 1, you see a mug 2, and a pencil 1.\n" * 60
-    measured: dict[str, tuple[Callable[[], Any], float]] = {  # what is done, and for how many of its unit
-        "call_s": (lambda: ray.get([answer("policy") for _ in range(1000)]), 1000),
-        "latency_s": (lambda: [ray.get(answer("policy")) for _ in range(200)], 200),
-        "wait_s": (lambda: result(ready, "an actor"), 1000 * 1000 / 2),
-        "ask_s": (lambda: ray.get([answer(prompt) for _ in range(1000)]), 1000),
-        "encode_s": (lambda: chat.encode(text), len(chat.encode(text))),
-        "pickle_s": (lambda: pickle.dumps(group, 5), carried),
-        "unpickle_s": (lambda: pickle.loads(packed), carried),
-        "record_s": (record, carried),
-        "sample_s": (sample, tokens),
-        "tree_s": (lambda: packing.pack(packing.build_trees(made, row), row, row, 128), tokens),
-        "put_s": (lambda: ray.put(zeros.view(torch.uint8).numpy()), 1 << 28),
-        "checksum_s": (lambda: checksum.checksum([("weight", zeros)], zeros.dtype), 1 << 28),
-    }
-    found: dict[str, list[float]] = {name: [] for name in measured}
-    for name, (call, amount) in [*measured.items()] * 3:
-        started = time.perf_counter()
-        call()
-        found[name].append((time.perf_counter() - started) / amount)
-    ray.shutdown()
-    return Costs(**{name: min(times) for name, times in found.items()})
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("overrides", nargs="*", metavar="KEY.SUB=VALUE", help="of configs/alfworld_rl.yaml")
@@ -234,7 +153,7 @@ def main() -> None:
     args = parser.parse_args()
     load, hardware, costs = (of(**{n: getattr(args, n) for n in asdict(of())}) for of in (Workload, Hardware, Costs))
     if args.measure_driver:
-        costs = measure_driver(load_config([*RECIPE, *args.overrides]), load, args.measure_driver)
+        costs = measure(load_config([*RECIPE, *args.overrides]), load, args.measure_driver)
         return print(*(f"--{name.replace('_', '-')} {value:.2g}" for name, value in asdict(costs).items()))
     started = time.perf_counter()
     for weak in (True, False):

@@ -51,19 +51,18 @@ class Hardware:
 
 @dataclass(frozen=True)
 class Costs:
-    """Measured, CPU seconds: see `measure_driver`. "Carried" is an id or a logprob in a Group."""
+    """Measured, CPU seconds: see measured_costs.py. "Carried" is an id or a logprob of an episode."""
 
     call_s: float = 3e-4  # driver: an actor call among many
     latency_s: float = 7.5e-4  # an actor call's round trip, alone
     wait_s: float = 2.7e-7  # driver: one look at one pending reference (`calls.result` looks at all for each)
     ask_s: float = 4.5e-4  # host: a call with a prompt
     encode_s: float = 1.8e-6  # host: a token of a judge's prompt, which is encoded whole at every turn
-    pickle_s: float = 1.6e-8  # host: carried
-    unpickle_s: float = 4.8e-8  # driver: carried
-    record_s: float = 8e-8  # driver: carried; advantages, diagnostics, parquet
-    sample_s: float = 3.5e-8  # driver: a token of a Sample
-    tree_s: float = 1.9e-8  # every learner rank, for all of them: a token of a Sample, merged and packed
-    put_s: float = 1e-10  # learner rank 0, or driver: a byte into the object store
+    digest_s: float = 1.2e-7  # host: carried; feedback, figures, samples, parquet
+    group_s: float = 2.3e-5  # driver: a group's summary
+    set_s: float = 1.9e-4  # driver: a set of samples, from a host's reference to a rank's argument
+    tree_s: float = 1.9e-8  # learner rank: a token of its own Samples, merged and packed
+    put_s: float = 1e-10  # learner rank 0: a byte into the object store
     checksum_s: float = 1.6e-10  # learner rank 0, then engines: a byte of the weights
 
 
@@ -323,10 +322,8 @@ class Step:
     """Seconds of a step's parts; `busy_s` is a mean over each kind of device, or the driver's own work in all parts."""
 
     rollout_s: float
-    collect_s: float  # rollouts, until the driver has unpacked the groups
+    collect_s: float  # rollouts, until the driver has the summaries of the groups
     rewrite_s: float
-    record_s: float
-    carried: int  # ids and logprobs in the groups that the driver holds
     calls: int  # that the driver makes
     busy_s: dict[str, float]
     learn_s: float = 0.0
@@ -335,7 +332,7 @@ class Step:
     def seconds(self, staleness: int) -> float:
         """Seconds of the whole step, in the order of Loop.train_step."""
         both = max(self.collect_s, self.learn_s) if staleness else self.collect_s + self.learn_s
-        return both + self.rewrite_s + self.sync_s + self.record_s
+        return both + self.rewrite_s + self.sync_s
 
 
 def simulate(config: Config, episodes: Sequence[Episode], load: Workload, hardware: Hardware, costs: Costs) -> Step:
@@ -365,27 +362,29 @@ def simulate(config: Config, episodes: Sequence[Episode], load: Workload, hardwa
         clock.go(iter([(rewriters[i % len(rewriters)], load.rewrite_prompt, load.rewrite_prompt, tuple(lengths))]))
     clock.run()
 
-    collect_s = 0.0
-    for host in sorted(hosts, key=lambda h: h.end + h.carried * costs.pickle_s):  # one after another
-        collect_s = max(collect_s, host.end + host.carried * costs.pickle_s) + host.carried * costs.unpickle_s
-    carried, polled = sum(h.carried for h in hosts), sum(3 + int(h.end / REPORT_S) for h in hosts)
+    # As if a host digested its groups when all have ended: it does so with each group, and only the last ones delay it.
+    digested_s, summed_s = max(h.end + h.carried * costs.digest_s for h in hosts), len(groups) * costs.group_s
+    polled = sum(3 + int(h.end / REPORT_S) for h in hosts)
     busy_s = {role: sum(r.busy for r in found) / len(found) for role, found in replicas.items()}
-    busy_s |= {"learner": 0.0, "driver": carried * (costs.record_s + costs.unpickle_s) + polled * costs.call_s}
-    step = Step(rollout_s, collect_s, clock.now - rollout_s, carried * costs.record_s, carried, polled, busy_s)
+    busy_s |= {"learner": 0.0, "driver": summed_s + polled * costs.call_s}
+    step = Step(rollout_s, digested_s + summed_s, clock.now - rollout_s, polled, busy_s)
     made = {"policy": load.policy_share * sum(t.prompt + t.response for t in turns)}  # tokens of Samples
     packed = {"policy": load.policy_share * sum(e[-1].prompt + e[-1].response for e in episodes)}
     if "reward" in replicas:
         made["reward"] = load.reward_share * (judged + sum(t.judge_prompt * len(t.judged) for t in turns))
         packed["reward"] = load.reward_share * (judged + sum(e[-1].judge_prompt for e in episodes))
+    sets = {"policy": load.policy_share * len(episodes), "reward": load.reward_share * len(episodes)}
+    nodes = len({slot.node for slot in placement.learners})
     ranks_s = world * costs.call_s + world * world / 2 * costs.wait_s  # the driver calls all, and waits for each
     for role, tokens in made.items():
         update, useful = update_s(role, packed[role], world, config, hardware)
-        driver = tokens * (costs.sample_s + SAMPLE_BYTES * costs.put_s) + ranks_s
+        driver = sets[role] * costs.set_s + 2 * ranks_s  # the shares, then the updates
         calls = 2 * ranks_s + 2 * len(replicas[role]) * costs.call_s  # stage, checksum; load, checksum
-        spread = spread_s(SAMPLE_BYTES * tokens, placement.learners, hardware)
-        step.learn_s += driver + spread + tokens * costs.tree_s + update
+        # Each node sends what its host made and gets what its ranks train on.
+        spread = SAMPLE_BYTES * tokens / nodes / hardware.object_bytes_s if nodes > 1 else 0.0
+        step.learn_s += driver + spread + tokens / world * costs.tree_s + update
         step.sync_s += calls + sync_s(role, placement, config, costs, hardware)
-        step.calls += 3 * world + 3 * len(replicas[role]) + 1  # stats too, and the board
+        step.calls += 4 * world + 3 * len(replicas[role]) + 1  # stats too, and the board
         busy_s["learner"] += useful
         busy_s["driver"] += driver + calls
     return step

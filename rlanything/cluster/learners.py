@@ -82,6 +82,11 @@ class LearnerRank:
         with self._on_device(role) as learner:
             return getattr(learner, method)(*args)
 
+    def shares(self, role: str, sets: Sequence[SampleSet]) -> list[list[list[int]]]:
+        """`Learner.shares`; the other ranks only follow, so that the driver reads one answer."""
+        found: list[list[list[int]]] = self.learners[role].shares(sets)
+        return [] if self.rank else found
+
     def train(self, role: str, nums: Sequence[int], *samples: list[Sample]) -> dict[str, float]:
         """Train on this rank's sets of samples: `nums` of them, in order, are in each minibatch."""
         sets = iter(samples)
@@ -195,7 +200,7 @@ class RemoteLearner:
 
         Token counts are summed over the ranks; all other metrics are equal on all of them.
         """
-        shares = self._call("shares", [replace(one, samples=None) for one in sets])[0]
+        shares = self.group.call("shares", self.role, [replace(one, samples=None) for one in sets])[0]
         metrics: list[dict[str, float]] = self.group.call_each("train", self._train_arguments(sets, shares))
         counts = "entries", "tree_tokens", "sample_tokens", "padded_tokens"
         summed = {name: sum(of_rank[name] for of_rank in metrics) for name in counts}

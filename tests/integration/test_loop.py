@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -69,6 +70,19 @@ def test_a_run_writes_all_that_it_promises(whole):
     }
     assert not promised - last.keys()
     assert json.loads((whole / "checkpoints/step_000004/meta.json").read_text())["step"] == 4
+
+
+def test_every_metric_of_a_run_is_described(whole):
+    page = (Path(__file__).parents[2] / "docs/metrics.md").read_text(encoding="utf-8")
+    names = {
+        name
+        for row in page.splitlines()
+        if row.startswith("| `")
+        for name in re.findall("`([^`]+)`", row.split(" | ")[0])
+    }
+    described = [re.sub(r"\b[A-Z]+(?=_|\b)", "[^/]+", name) for name in names]
+    found = {name for record in read_jsonl(whole / "metrics.jsonl") for name in record}
+    assert not [name for name in found if not any(re.fullmatch(one, name) for one in described)]
 
 
 def test_updates_change_both_models(whole, world):
