@@ -13,6 +13,7 @@ from rlanything.weights.files import check_files
 if TYPE_CHECKING:
     from rlanything.engines.chat import Chat
 
+FOUR_BIT = ("awq", "gptq")  # vLLM's kernel for these (cpu_gemm_wna16, vLLM 0.32) is left out without AVX-512
 TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "tekken.json")  # a tokenizer has at least one of these
 
 
@@ -93,6 +94,24 @@ def check_model(model: ModelConfig, config: EngineConfig) -> Chat:
     _check_length(text, model.path, config.max_model_len)
     _check_heads(text, model.path, config.tensor_parallel_size)
     return chat
+
+
+def check_quantised(config: Any, path: str, kind: str, on_accelerator: bool) -> None:
+    """Raise EngineError if an engine of this kind cannot compute with a model's quantised weights on this machine."""
+    import torch
+
+    quantization = getattr(config, "quantization_config", None) or {}
+    method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization.quant_method
+    if method and kind == "transformers":
+        raise EngineError(
+            f"model.path={path!r}: its weights are quantised ({method}), which the small engine cannot serve; set this "
+            "role's engine.*.kind=vllm, or use the model that it was made from"
+        )
+    if method in FOUR_BIT and not on_accelerator and (found := torch.backends.cpu.get_cpu_capability()) != "AVX512":
+        raise EngineError(
+            f"model.path={path!r}: its weights are quantised ({method}), and vLLM computes with these on a CPU only if "
+            f"it has AVX-512 (this one: {found}); use the model that it was made from, or a GPU"
+        )
 
 
 def _check_length(text: Any, path: str, length: int) -> None:

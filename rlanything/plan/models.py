@@ -9,7 +9,7 @@ from transformers import AutoConfig
 from rlanything.config.schema import EngineConfig, ModelConfig
 from rlanything.config.section import Role
 from rlanything.domains.base import Domain
-from rlanything.engines import check_model
+from rlanything.engines import check_model, check_quantised
 from rlanything.engines.chat import Chat
 from rlanything.errors import ConfigError
 from rlanything.learner.trainable import check_trainable
@@ -60,7 +60,8 @@ def check_role(model: ModelConfig, engine: EngineConfig, learns: bool, on_accele
     Raises ModelError, EngineError, ChatError or LearnerError.
     """
     chat = check_model(model, engine)
+    found = AutoConfig.from_pretrained(model.path, trust_remote_code=model.trust_remote_code)
     if learns:
-        found = AutoConfig.from_pretrained(model.path, trust_remote_code=model.trust_remote_code)
         check_trainable(found, model.path, on_accelerator)
+    check_quantised(found, model.path, engine.kind, on_accelerator)
     return chat

@@ -1,5 +1,6 @@
 """What an engine asks of a model before anything is loaded."""
 
+import json
 import shutil
 import sys
 
@@ -13,7 +14,8 @@ from rlanything.engines.base import EngineError
 from rlanything.engines.chat_model import start_chat_model
 from rlanything.engines.small.engine import _check_supported
 from rlanything.engines.template import ChatError
-from rlanything.errors import ModelError
+from rlanything.errors import LearnerError, ModelError
+from rlanything.plan.models import check_role
 
 
 def test_tensor_parallelism_must_divide_the_heads(world):
@@ -35,6 +37,28 @@ def test_tensor_parallelism_must_fit_the_key_value_heads(world, tmp_path):
     for size in (3, 6):
         with pytest.raises(EngineError, match=f"tensor_parallel_size={size} neither divides the 4 key-value heads"):
             check_model(ModelConfig(path=str(model)), EngineConfig(tensor_parallel_size=size))
+
+
+@pytest.mark.parametrize("method", ["awq", "gptq"])
+def test_quantised_weights_that_this_machine_cannot_multiply_are_refused_before_they_are_loaded(
+    world, tmp_path, method, monkeypatch
+):
+    folder = tmp_path / "model"
+    shutil.copytree(world.model, folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": method, "bits": 4, "group_size": 128, "zero_point": True}
+    (folder / "config.json").write_text(json.dumps(config))
+    model, engine = ModelConfig(path=str(folder)), EngineConfig(kind="vllm", max_model_len=64)
+    monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: "AVX2")
+    with pytest.raises(EngineError, match=rf"quantised \({method}\).*only if it has AVX-512 \(this one: AVX2\); use"):
+        check_role(model, engine, learns=False)
+    check_role(model, engine, learns=False, on_accelerator=True)
+    with pytest.raises(EngineError, match="which the small engine cannot serve; set this role's engine.*kind=vllm"):
+        check_role(model, EngineConfig(kind="transformers", max_model_len=64), learns=False)
+    with pytest.raises(LearnerError, match="which cannot be trained; use the model that it was made from"):
+        check_role(model, engine, learns=True)
+    monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: "AVX512")
+    check_role(model, engine, learns=False)
 
 
 def test_the_small_engine_refuses_a_model_of_images(tmp_path):
