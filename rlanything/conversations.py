@@ -18,6 +18,7 @@ from rlanything.engines.template import ChatError
 from rlanything.errors import ConfigError, TaskError
 from rlanything.types import Message, Prompt, Sample
 
+ARGUMENTS = "arguments"  # of a tool call
 LETTERS = {"system": "s", "user": "u", "assistant": "a", "tool": "t"}
 TURNS = re.compile("s?ua((t+u?|u)a)*")  # the order of a conversation's roles, by their letters
 
@@ -54,7 +55,8 @@ def read_conversations(path: Path) -> list[Conversation]:
     """The conversations of a JSON, JSON lines or Parquet file, one a row. Raises ConfigError naming the row.
 
     A row holds `messages` and may hold `tools`, both as the transformers library's chat templates take them, or as JSON
-    in a text. A null means that a key is absent. Arguments of tool calls may be JSON in a text, as OpenAI's API has it.
+    in a text. A null means that a message lacks the key. In arguments of a tool call, and in `tools`, only Parquet's
+    nulls mean that. Arguments may be JSON in a text, as OpenAI's API has it.
     """
     try:
         rows = read_rows(path, "messages")
@@ -64,7 +66,7 @@ def read_conversations(path: Path) -> list[Conversation]:
     for where, row in rows:
         source = f"data={path}, {where}"
         try:
-            found.append(replace(conversation_of(row), source=source))
+            found.append(replace(conversation_of(row, filled=path.suffix == ".parquet"), source=source))
         except ConfigError as error:
             raise ConfigError(f"{source}: {error}") from error
     if not found:
@@ -72,10 +74,10 @@ def read_conversations(path: Path) -> list[Conversation]:
     return found
 
 
-def conversation_of(row: Any) -> Conversation:
-    """The conversation of a row. Raises ConfigError, which says why it is none."""
+def conversation_of(row: Any, filled: bool = False) -> Conversation:
+    """The conversation of a row; `filled`: nulls may fill any object. Raises ConfigError, which says why."""
     try:
-        return _conversation(row)
+        return _conversation(_without_nulls(row) if filled else row)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, ConfigError):
             raise
@@ -83,7 +85,7 @@ def conversation_of(row: Any) -> Conversation:
 
 
 def _conversation(row: dict[str, Any]) -> Conversation:
-    messages, tools = _without_nulls(_value(row["messages"])), _without_nulls(_value(row.get("tools"))) or []
+    messages, tools = _without_nulls(_value(row["messages"]), ARGUMENTS), _value(row.get("tools")) or []
     roles = [m["role"] for m in messages]
     if not TURNS.fullmatch("".join(LETTERS.get(role, "?") for role in roles)):
         raise ConfigError(
@@ -115,13 +117,13 @@ def _calls(where: str, calls: Sequence[Any]) -> list[dict[str, Any]]:
     read = []
     for call in calls:
         function = call.get("function") if isinstance(call, dict) else None
-        arguments = _value(function.get("arguments")) if isinstance(function, dict) else None
+        arguments = _value(function.get(ARGUMENTS)) if isinstance(function, dict) else None
         if not isinstance(function, dict) or not isinstance(arguments, dict):
             raise ConfigError(
                 f"{where}: tool_calls: found {call!r}, expected "
                 '{"type": "function", "function": {"name": ..., "arguments": {...}}}'
             )
-        read.append({**call, "function": {**function, "arguments": arguments}})
+        read.append({**call, "function": {**function, ARGUMENTS: arguments}})
     return read
 
 
@@ -130,8 +132,12 @@ def _value(value: Any) -> Any:
     return json.loads(value) if isinstance(value, str) else value
 
 
-def _without_nulls(value: Any) -> Any:
-    """Leave out keys whose value is null: Parquet gives each message the keys of all messages."""
+def _without_nulls(value: Any, but: str = "") -> Any:
+    """Leave out keys whose value is null, but not in objects of the key `but`.
+
+    Parquet gives each object the keys of all objects in its place.
+    """
     if isinstance(value, dict):
-        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
-    return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value
+        present = {key: inner for key, inner in value.items() if inner is not None}
+        return {key: inner if key == but else _without_nulls(inner, but) for key, inner in present.items()}
+    return [_without_nulls(inner, but) for inner in value] if isinstance(value, list) else value

@@ -54,6 +54,17 @@ def test_every_form_gives_the_same_conversation(tmp_path, form):
     assert found.tools == TOOLS and found.trained == [False, False, True, False, True]
 
 
+def test_a_null_argument_of_a_call_is_kept_where_the_file_means_it(tmp_path):
+    call = {"id": None, "type": "function", "function": {"name": "look", "arguments": {"at": None, "far": True}}}
+    messages = [{**m, "tool_calls": [call]} if "tool_calls" in m else m for m in MESSAGES]
+    (tmp_path / "a.json").write_text(json.dumps([{"messages": messages, "tools": TOOLS}]))
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([{"messages": messages}]), tmp_path / "a.parquet")
+    (of_json,), (of_parquet,) = (read_conversations(tmp_path / name) for name in ("a.json", "a.parquet"))
+    [read], [filled] = (c.messages[2]["tool_calls"] for c in (of_json, of_parquet))
+    assert read == {"type": "function", "function": {"name": "look", "arguments": {"at": None, "far": True}}}
+    assert filled["function"]["arguments"] == {"far": True}, "Parquet fills what an object lacks"
+
+
 @pytest.mark.parametrize("text", ["", "[]", '{"messages": [', '{"text": "x"}', "null", '{"messages": "no JSON"}'])
 def test_a_file_that_holds_no_conversation_is_named(tmp_path, text):
     (tmp_path / "said.jsonl").write_text(text)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rlanything.config.schema import EngineConfig, ModelConfig
 from rlanything.engines.base import Engine, EngineError
 from rlanything.engines.process import ProcessEngine
-from rlanything.weights.files import check_files
+from rlanything.weights.files import check_files, local_folder
 
 if TYPE_CHECKING:
     from rlanything.engines.chat import Chat
@@ -52,6 +52,7 @@ def check_model(model: ModelConfig, config: EngineConfig) -> Chat:
     has no embedding, if it has too few positions for `max_model_len` or if its attention heads cannot be shared out;
     ChatError if the tokenizer or its chat template cannot be used.
     """
+    from huggingface_hub import constants
     from transformers import AutoConfig
 
     from rlanything.engines.chat import Chat
@@ -69,8 +70,9 @@ def check_model(model: ModelConfig, config: EngineConfig) -> Chat:
             raise EngineError(f"model.path={model.path!r} has no tokenizer, expected tokenizer.json beside config.json")
     elif folder.is_absolute() or model.path.startswith((".", "~")) or model.path.count("/") > 1:  # no name of the hub
         raise EngineError(f"model.path={model.path!r} is no folder: make or download the model, or correct the path")
-    if folder.is_dir():
-        check_files(folder)
+    own = folder if folder.is_dir() or not constants.HF_HUB_OFFLINE else local_folder(model.path)
+    if own.is_dir():  # without a network the hub's cache must hold the whole model
+        check_files(own)
     try:
         whole = AutoConfig.from_pretrained(model.path, trust_remote_code=model.trust_remote_code)
         text = whole.get_text_config()

@@ -39,6 +39,20 @@ def test_tensor_parallelism_must_fit_the_key_value_heads(world, tmp_path):
             check_model(ModelConfig(path=str(model)), EngineConfig(tensor_parallel_size=size))
 
 
+def test_a_model_that_the_hubs_cache_holds_in_part_is_named_where_there_is_no_network(world, tmp_path, monkeypatch):
+    cached = tmp_path / "models--some--model"
+    shutil.copytree(world.model, cached / "snapshots/1")
+    (cached / "refs").mkdir()
+    (cached / "refs/main").write_text("1")
+    for module in ("constants", "_snapshot_download"):
+        monkeypatch.setattr(f"huggingface_hub.{module}.HF_HUB_CACHE", str(tmp_path), raising=False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    index = {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}
+    (cached / "snapshots/1/model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ModelError, match="lacks 2 of the 2 files that model.safetensors.index.json names"):
+        check_model(ModelConfig(path="some/model"), EngineConfig(max_model_len=64))
+
+
 @pytest.mark.parametrize("method", ["awq", "gptq"])
 def test_quantised_weights_that_this_machine_cannot_multiply_are_refused_before_they_are_loaded(
     world, tmp_path, method, monkeypatch
