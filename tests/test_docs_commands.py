@@ -44,7 +44,19 @@ def blocks() -> list[tuple[str, str, list[str]]]:
     return found
 
 
+def inline() -> list[tuple[str, str, list[str]]]:
+    """The commands in the running text and the tables of each page."""
+    found = []
+    for page in PAGES:
+        spans = re.findall(r"`([^`\n]+)`", BLOCK.sub("", page.read_text(encoding="utf-8")))
+        commands = [span for span in spans if span.startswith(PROGRAMS) and "'" not in span]
+        if commands:
+            found.append((f"{page.relative_to(ROOT)} text", "", commands))
+    return found
+
+
 BLOCKS = blocks()
+NAMED = BLOCKS + inline()
 
 
 @pytest.mark.parametrize(("where", "mark", "commands"), BLOCKS, ids=[where for where, _, _ in BLOCKS])
@@ -52,7 +64,7 @@ def test_a_block_of_commands_runs_or_says_what_it_needs(where, mark, commands):
     assert mark in ("runs", "runs in minutes") or mark.startswith("needs: "), f"{where}: no mark above {commands[0]}"
 
 
-@pytest.mark.parametrize(("where", "mark", "commands"), BLOCKS, ids=[where for where, _, _ in BLOCKS])
+@pytest.mark.parametrize(("where", "mark", "commands"), NAMED, ids=[where for where, _, _ in NAMED])
 def test_commands_name_files_keys_and_targets_that_exist(where, mark, commands):
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     for command in commands:
@@ -63,7 +75,7 @@ def test_commands_name_files_keys_and_targets_that_exist(where, mark, commands):
                 is_ours = re.match(
                     r"(scripts|tests|benchmarks|examples|configs|experiments|data|constraints)/\S+\.\w+$", name
                 )
-                if (is_ours or re.match(r"\w+\.py$", name)) and not PLACEHOLDER.search(name.replace("README", "")):
+                if (is_ours or re.match(r"\w+\.py$", name)) and name != "main.py" and not PLACEHOLDER.search(name):
                     assert (ROOT / name).exists(), f"{where}: {name} does not exist"
             if words[:1] == ["make"]:
                 assert all(word in targets for word in words[1:] if "=" not in word), f"{where}: {words}"
