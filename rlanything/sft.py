@@ -43,6 +43,7 @@ from rlanything.plan.models import check_role, check_tools
 from rlanything.processes.interrupts import raise_missed_interrupt
 from rlanything.rollout.collect import Collector
 from rlanything.runs.checkpoint import writing
+from rlanything.runs.folder import locked
 from rlanything.runs.progress import Progress
 from rlanything.types import Direction, Message, Sample, Task
 
@@ -269,7 +270,10 @@ class WarmStart:
 
 
 def warm_start(config: SftConfig, progress: Progress) -> None:
-    """Train and export, unless `output` was made from the same inputs."""
+    """Train and export, unless `output` was made from the same inputs.
+
+    Raises RunError if another process is making it.
+    """
     resolve_options(config.dataset)  # the digest includes them
     domain = make_domain(loop_config(config))
     output = Path(config.output)
@@ -278,12 +282,17 @@ def warm_start(config: SftConfig, progress: Progress) -> None:
     if note.get("digest") == key:
         progress.line(f"warm start {config.role}: {config.output} is up to date ({note['measure']:.1%})")
         return
-    try:
-        training = WarmStart(config, domain, progress)
-        with closing(domain), closing(training.model.engine):
-            result = training.run()
-            with writing(output, output.with_name(output.name + ".part")):
-                training.learner.export(output)
-                file.write_text(json.dumps({"digest": key, "measure": result, "updates": training.learner.num_updates}))
-    finally:
-        shutil.rmtree(domain.images.folder.parent, ignore_errors=True)  # the demonstrations' screenshots
+    scratch = domain.images.folder.parent  # the demonstrations' screenshots
+    with locked(
+        scratch / ".lock", f"output={output}: another process is making it; wait for it or choose another output"
+    ):
+        try:
+            training = WarmStart(config, domain, progress)
+            with closing(domain), closing(training.model.engine):
+                result = training.run()
+                with writing(output, output.with_name(output.name + ".part")):
+                    training.learner.export(output)
+                    told = {"digest": key, "measure": result, "updates": training.learner.num_updates}
+                    file.write_text(json.dumps(told))
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)

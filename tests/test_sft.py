@@ -22,8 +22,9 @@ from rlanything.domains.registry import make_domain
 from rlanything.engines.chat import Chat
 from rlanything.engines.chat_model import start_chat_model
 from rlanything.engines.template import ChatError
-from rlanything.errors import ConfigError, TaskError
+from rlanything.errors import ConfigError, RunError, TaskError
 from rlanything.labelled import endless, labelled_episodes
+from rlanything.runs.folder import locked
 from rlanything.runs.progress import Progress
 from rlanything.sft import loop_config, warm_start
 
@@ -57,6 +58,17 @@ def test_equal_inputs_are_not_trained_again_and_other_games_are(config, capsys):
     warm_start(config, Progress())
     assert "up to date" not in capsys.readouterr().out
     assert (Path(config.output) / "model.safetensors").read_bytes() != written
+
+
+def test_an_output_that_another_process_is_making_is_refused_and_left_alone(config, tmp_path):
+    scratch = tmp_path / ".trained.sft"
+    with locked(scratch / ".lock", "the first one"):  # flock holds between two files that one process opened, too
+        (scratch / "images").mkdir()
+        with pytest.raises(RunError, match="output=.*trained: another process is making it; wait for it or choose"):
+            warm_start(config, Progress())
+        assert (scratch / "images").is_dir(), "the first one's screenshots"
+    warm_start(config, Progress())
+    assert not scratch.exists() and (Path(config.output) / "model.safetensors").is_file()
 
 
 def test_conversations_of_a_file_are_learned(config, world, tmp_path):

@@ -36,6 +36,18 @@ def write_atomic(path: Path, content: str | bytes) -> None:
     os.replace(temporary, path)
 
 
+@contextmanager
+def locked(file: Path, refusal: str) -> Iterator[None]:
+    """Hold a lock on a file while the block runs. Raises RunError with the refusal if another process holds it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with open(file, "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise RunError(refusal) from error
+        yield
+
+
 def fingerprint(model: str) -> str:
     """A digest of a model's folder, quick for large models too; "" for a name that is not a local folder."""
     digest = hashlib.sha256()
@@ -71,13 +83,8 @@ class RunFolder:
                 "or experiment.resume=auto"
             )
         self.logs.mkdir(parents=True, exist_ok=True)
-        with open(self.path / ".lock", "w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise RunError(
-                    f"{self.path}: another process is writing this run; wait for it or choose another experiment.name"
-                ) from error
+        refusal = f"{self.path}: another process is writing this run; wait for it or choose another experiment.name"
+        with locked(self.path / ".lock", refusal):
             models = {role: fingerprint(self.config.model.of(role).path) for role in ROLES}
             if self._used() and (self.path / "config.yaml").exists():
                 self._refuse_other_run(models)
