@@ -22,6 +22,7 @@ from rlanything.launch.membership import JOB_NODES
 from rlanything.plan.checks import check_domain
 from rlanything.plan.models import check_images, check_models, check_tools
 from rlanything.plan.plan import Plan
+from rlanything.plan.prompts import check_templates
 from rlanything.plan.tasks import training_tasks
 from rlanything.processes.environment import hidden_accelerators
 from rlanything.processes.versions import check_vllm
@@ -60,6 +61,8 @@ class Run:
                 check_domain(config, self.domain)
                 splits.insert(0, config.dataset.train_split)
             self.domain.prepare(splits)
+            for task in self.domain.tasks(splits[0])[:1]:
+                check_templates(self.domain, task)
             self.originals = training_tasks(config, self.domain) if plan.learners else []
             chats = check_models(plan, plan.roles)
             check_images(plan, chats, self.domain.image_size)

@@ -6,8 +6,9 @@
 
 `make quickstart` must have made the model and the games. Both play the same tasks of the same environment with the
 same model: 16 x 8 episodes of at most 20 turns, one update by GRPO without a KL term, float32. TRL generates through
-its own `_generate_single_turn`, a turn of all episodes at a time, from a `rollout_func`; it trains an episode as one row,
-with the environment's tokens masked. The two run by turns in processes of their own. A run's first step does not count.
+its own `_generate_single_turn`, a turn of all episodes at a time, from a `rollout_func`; it trains an episode as one
+row, with the environment's tokens masked. The two run by turns in processes of their own. A run's first step does not
+count.
 """
 
 from __future__ import annotations

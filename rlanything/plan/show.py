@@ -16,6 +16,7 @@ from rlanything.plan.memory import GIB, ModelSize, check_memory, device_gib, eng
 from rlanything.plan.models import check_images, check_models, check_tools
 from rlanything.plan.placement import where
 from rlanything.plan.plan import Plan
+from rlanything.plan.prompts import check_templates
 from rlanything.plan.tasks import training_tasks
 from rlanything.runs.progress import Progress
 
@@ -57,6 +58,7 @@ def print_plan(plan: Plan, progress: Progress) -> None:
             )
         split = config.dataset.train_split
         tasks, drawn = domain.tasks(split), len(training_tasks(config, domain))
+        check_templates(domain, tasks[0])
         progress.line(f"{split}: {len(tasks)} tasks" + (f", {drawn} of them train" if drawn < len(tasks) else ""))
         if num := domain.executions(tasks):
             progress.line(f"the sandbox: at most {num} programs a step")

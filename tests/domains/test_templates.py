@@ -14,6 +14,7 @@ from rlanything.domains.registry import make_domain
 from rlanything.domains.templates import Template, load_templates
 from rlanything.engines.chat import Chat
 from rlanything.errors import ConfigError
+from rlanything.plan.prompts import check_templates
 from rlanything.rollout.history import History
 from rlanything.types import Direction
 
@@ -143,3 +144,27 @@ def test_evaluations_that_are_longer_than_episodes_in_training_count_too(folder)
     config.rollout.max_interaction_step, config.evaluation.max_interaction_step = 1, 9
     with pytest.raises(ConfigError, match="rollout.history=append_only: the policy's template"):
         check(config, learns=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "fault"),
+    [
+        ("policy", "{{ first }}{% for step in steps %}{{ step.reponse }}{% endfor %}", "reponse"),
+        ("policy", "{{ payload.sentense }}", "sentense"),
+        ("judge", "{{ steps[-1].observed }}", "observed"),
+        ("rewrite", "{{ task.name }}", "name"),
+    ],
+)
+def test_a_name_that_a_template_cannot_have_is_found_before_models_are_loaded(
+    world, folder, tmp_path, name, text, fault
+):
+    (folder / f"{name}.jinja").write_text(text)
+    with closing(alfworld(world, folder, tmp_path)) as domain:
+        with pytest.raises(ConfigError, match=f"{name}.jinja: .*has no attribute '{fault}'"):
+            check_templates(domain, domain.tasks("train")[0])
+
+
+def test_a_template_that_takes_real_texts_apart_is_left_to_the_first_real_prompt(world, folder, tmp_path):
+    (folder / "policy.jinja").write_text("{{ first.split('Your task is to:')[1] }}")
+    with closing(alfworld(world, folder, tmp_path)) as domain:
+        check_templates(domain, domain.tasks("train")[0])
