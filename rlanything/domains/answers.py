@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,10 +16,14 @@ THOUGHT, THOUGHT_END = "<think>", "</think>"
 MAX_NESTED = 5  # LaTeX commands within one another that are taken off
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
-_LATEX_TEXT = re.compile(r"\\(?:text\w*|math\w*|mbox|emph|operatorname|boxed|fbox)\s*\{([^{}]*)\}")
+_BARE_BOX = re.compile(r"\\(?:boxed|fbox)\s*([+-]?\d)(?![\d.])")
+_LATEX_COLOR = re.compile(r"\\(?:textcolor|color)\s*\{\w+\}|\\(?:bf|rm|bfseries)\b")
+_LATEX_TEXT = re.compile(r"\\(?:text\w*|math\w*|mbox|emph|operatorname|underline|boxed|fbox)\s*\{([^{}]*)\}")
 _LATEX_SPACE = re.compile(r"\\[ ,;:!]|\\q?quad\b|~")
 _LATEX_ESCAPE = re.compile(r"\\([_#%&$])")
 _QUOTES = "`'\"*$“”‘’ "
+_AROUND = _QUOTES + "(){}[]\\"  # what models put around a score
+_SCORE_NAME = re.compile(r"(?:score|rating|answer|judg(?:e)?ment)\s*[:=]?\s*", re.IGNORECASE)
 _SCORE = re.compile(r"([+-]?)1(?:\.0*)?(?![\d./])\D*")
 _NUMBERED = re.compile(
     r"(?:(?:command|action|option|number|no\.?)\s*)?[#(\[]?(\d{1,6})[)\]]?\s*(?:[.:)-]\s*(?!\d)(.*))?"
@@ -46,7 +51,7 @@ def boxed(text: str) -> list[str]:
 
 
 def _without_latex(text: str) -> str:
-    plain = _LATEX_SPACE.sub(" ", text)
+    plain = _LATEX_COLOR.sub("", _LATEX_SPACE.sub(" ", text))
     for _ in range(MAX_NESTED):
         plain = _LATEX_TEXT.sub(r"\1", plain)
     return " ".join(_LATEX_ESCAPE.sub(r"\1", plain).split())
@@ -64,10 +69,12 @@ def without_thoughts(text: str) -> str:
 def parse_score(text: str) -> tuple[int | None, str]:
     """The score of a judgement: the last boxed value outside of its thoughts, which must be 1 or -1. (score, "") or
     (None, why not)."""
-    found = boxed(without_thoughts(text))
+    said = without_thoughts(text)
+    found = boxed(said) or _BARE_BOX.findall(said)
     if not found:
         return None, "no boxed score, expected \\boxed{1} or \\boxed{-1}"
-    value = found[-1].strip(_QUOTES).replace("\N{MINUS SIGN}", "-").replace("\N{EN DASH}", "-").replace("- ", "-")
+    value = unicodedata.normalize("NFKC", found[-1]).replace("\N{MINUS SIGN}", "-").replace("\N{EN DASH}", "-")
+    value = _SCORE_NAME.sub("", value.strip(_AROUND)).strip(_AROUND).replace("- ", "-")
     score = _SCORE.fullmatch(value)
     if score is None:
         return None, f"boxed {found[-1]!r}, expected 1 or -1"

@@ -9,6 +9,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?", re.ASCII)
+MAX_INT_DIGITS = 4000
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 
 
@@ -51,9 +52,22 @@ def _is_close(expected: float, found: float, tolerance: float) -> bool:
 def same_value(expected: str, found: str, tolerance: float) -> bool:
     """Say whether two texts are the same JSON value. Fractions may differ by `tolerance`, as in `same_output`."""
     try:
-        return _same_json(json.loads(expected), json.loads(found), tolerance)
-    except (ValueError, RecursionError):  # the latter: values nested too deeply
+        a, b = (json.loads(text, parse_int=_whole) for text in (expected, found))
+        return _same_json(a, b, tolerance)
+    except (ValueError, RecursionError, ArithmeticError):  # nested too deeply; more digits than decimals can have
         return False
+
+
+def _whole(digits: str) -> int | Decimal:
+    """Python makes no int of more than 4,300 digits; a decimal of as many is exact."""
+    return int(digits) if len(digits) < MAX_INT_DIGITS else Decimal(digits)
+
+
+def _float(number: float | Decimal) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf
 
 
 def _same_json(expected: Any, found: Any, tolerance: float) -> bool:
@@ -67,6 +81,6 @@ def _same_json(expected: Any, found: Any, tolerance: float) -> bool:
         )
     if isinstance(expected, bool) or isinstance(found, bool):  # to Python, True is 1
         return expected is found
-    if isinstance(expected, float) and isinstance(found, int | float):
-        return expected == found or _is_close(expected, float(found), tolerance)
+    if isinstance(expected, float) and isinstance(found, int | float | Decimal):
+        return expected == found or _is_close(expected, _float(found), tolerance)
     return bool(expected == found)

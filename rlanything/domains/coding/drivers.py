@@ -17,9 +17,10 @@ _PRELUDE = "".join(f"from {module} import *\n" for module in _NAMES.split()) + (
 )
 
 _CALL = """\
-import json, linecache, sys
+import json, linecache, sys, types
 program, name = {program!r}, {function!r}
-space = {{"__name__": "solution"}}
+sys.modules["solution"] = types.ModuleType("solution")  # dataclasses look their module up
+space = sys.modules["solution"].__dict__
 exec({prelude!r}, space)
 arguments = [json.loads(line) for line in sys.stdin.read().split("\\n") if line.strip()]
 answer, sys.stdout = sys.stdout, sys.stderr  # what the program prints is not its answer
@@ -36,11 +37,14 @@ print(result, file=answer)
 """
 
 _CHECK = """\
-
-if __name__ == "__main__":
-    import json, sys
-    case = json.load(sys.stdin)
-    print({right!r} if check(case["input"], case["expected"], case["found"]) else "wrong")
+import json, linecache, sys, types
+program, case = {program!r}, json.load(sys.stdin)
+checker = sys.modules["checker"] = types.ModuleType("checker")  # it does not run as __main__, whatever it does there
+answer, sys.stdout = sys.stdout, sys.stderr  # what the checker prints is not its answer
+linecache.cache["checker.py"] = (len(program), None, program.splitlines(keepends=True), "checker.py")
+exec(compile(program, "checker.py", "exec"), checker.__dict__)
+right = checker.check(case["input"], case["expected"], case["found"])
+print({right!r} if right else "wrong", file=answer)
 """
 
 
@@ -54,7 +58,7 @@ def calling(program: str, function: str) -> str:
 
 def checking(checker: str) -> str:
     """A program that reads what `checker_input` writes, and prints RIGHT if `checker` says so."""
-    return checker + _CHECK.format(right=RIGHT)
+    return _CHECK.format(program=checker, right=RIGHT)
 
 
 def checker_input(given: str, expected: str, found: str) -> str:

@@ -117,6 +117,10 @@ def read_solution(row: Mapping[str, Any]) -> str:
 def read_pairs(row: Mapping[str, Any], name: str, read: Callable[[str, object, object], tuple[str, str]]) -> Pairs:
     """The (input, output) pairs of a row's `<name>_input` and `<name>_output`. Raises BadProblem."""
     inputs, outputs = _items(row, f"{name}_input"), _items(row, f"{name}_output")
+    if read is calls:  # all of them may be JSON in one text
+        written, results = _lists(row.get(f"{name}_input")), _decoded(row.get(f"{name}_output"))
+        if written and isinstance(results, list) and len(results) == len(written):
+            inputs, outputs = written, results
     if len(inputs) != len(outputs):
         raise BadProblem(
             f"{name}_input and {name}_output: found {len(inputs)} and {len(outputs)} texts, expected as many"
@@ -131,15 +135,26 @@ def read_pairs(row: Mapping[str, Any], name: str, read: Callable[[str, object, o
 def _items(row: Mapping[str, Any], name: str) -> list[Any]:
     value = row.get(name)
     if isinstance(value, str):
-        try:
-            decoded = json.loads(value)
-        except (ValueError, RecursionError):
-            decoded = None
+        decoded = _decoded(value)
         is_list = isinstance(decoded, list) and decoded and all(isinstance(item, str) for item in decoded)
         value = decoded if is_list else [value]
     if not (isinstance(value, list) and value):
         raise BadProblem(f"{name}: found {value!r:.80}, expected a list that is not empty")
     return value
+
+
+def _decoded(value: object) -> Any:
+    """The value of a JSON text; None if it is none."""
+    try:
+        return json.loads(value) if isinstance(value, str) else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _lists(value: object) -> list[Any]:
+    """The lists of arguments that a text holds as a list of lists; none if it holds none."""
+    decoded = _decoded(value)
+    return decoded if isinstance(decoded, list) and all(isinstance(item, list) for item in decoded) else []
 
 
 def texts(name: str, given: object, wanted: object) -> tuple[str, str]:
@@ -152,7 +167,10 @@ def _plain(name: str, item: object) -> str:
         item = "\n".join(line.removesuffix("\n") for line in item)
     if isinstance(item, bool) or not isinstance(item, str | int | float):
         raise BadProblem(f"{name}: found {item!r:.80}, expected a list of texts")
-    return str(item).replace("\r\n", "\n")
+    try:
+        return str(item).replace("\r\n", "\n")
+    except ValueError as error:  # Python writes no int of more than 4,300 digits
+        raise BadProblem(f"{name}: a number of more than 4,300 digits; expected it as a text") from error
 
 
 def calls(name: str, given: object, wanted: object) -> tuple[str, str]:
@@ -164,8 +182,14 @@ def calls(name: str, given: object, wanted: object) -> tuple[str, str]:
             f"{name}_input: found {given!r:.80}, expected a list of arguments, or one of them a line in JSON"
         )
     try:
-        arguments = [json.loads(line) for line in given.split("\n") if line.strip()]
-        result = json.loads(wanted) if isinstance(wanted, str) else wanted
+        arguments = [_one_line(line) for line in given.split("\n") if line.strip()]
+        result = _one_line(wanted) if isinstance(wanted, str) else json.dumps(wanted)
     except (ValueError, RecursionError) as error:
         raise BadProblem(f"{name}: {given!r:.80} and {wanted!r:.80}: expected values in JSON ({error})") from error
-    return "\n".join(map(json.dumps, arguments)), json.dumps(result)
+    return "\n".join(arguments), result
+
+
+def _one_line(text: str) -> str:
+    """A JSON value in one line. Integers of any length stay as they are. Raises ValueError, RecursionError."""
+    json.loads(text, parse_int=str)  # Python makes no int of more than 4,300 digits
+    return text.strip() if "\n" not in text.strip() else json.dumps(json.loads(text))

@@ -193,7 +193,31 @@ def test_numbers_may_be_asked_for_to_the_letter():
         ("[1]", "[1, 2]", False),
         ("[]", "", False),
         ("[]", "[" * 100_000, False),
+        ("1.5", "1" + "0" * 400, False),
+        ("1" + "0" * 5000, "1" + "0" * 5000, True),
+        ("1" + "0" * 5000, "1" + "0" * 4999 + "1", False),
+        ("0.5", "1" + "0" * 5000, False),
     ],
 )
 def test_results_of_functions_are_compared_as_json(expected, found, same):
     assert same_value(expected, found, 1e-6) is same
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted", "tests"),
+    [
+        ("[[[2, 7], 9], [[3, 3], 6]]", "[[0, 1], [0, 1]]", [["[2, 7]\n9", "[0, 1]"], ["[3, 3]\n6", "[0, 1]"]]),
+        ("[[1], [2]]", "[3, 4]", [["1", "3"], ["2", "4"]]),
+        ("[[1, 2], [3, 4]]", "5", [["[[1, 2], [3, 4]]", "5"]]),  # one call with a matrix
+        ("[1, 2]", "[5]", [["[1, 2]", "[5]"]]),  # one call with a list
+        (["9" * 5000], ["9" * 5000], [["9" * 5000, "9" * 5000]]),
+    ],
+)
+def test_calls_of_a_function_may_all_be_json_in_one_text(given, wanted, tests):
+    found = check_row({"question": "q", "fn_name": "f", "test_input": given, "test_output": wanted})
+    assert [list(pair) for pair in found["tests"]] == tests
+
+
+def test_a_number_of_too_many_digits_is_named():
+    with pytest.raises(BadProblem, match="test_output: a number of more than 4,300 digits; expected it as a text"):
+        check_row({"question": "q", "test_input": ["1"], "test_output": [10**5000]})

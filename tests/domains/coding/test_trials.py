@@ -52,6 +52,14 @@ def verdict(trials, program, given, wanted, **rules):
         ("from __future__ import annotations\ndef f(x: Any) -> Any:\n    return x", "f", "1", "1", OK),
         ("def f(x):\n    return x\nif __name__ == '__main__':\n    print(f(input()))", "f", "1", "1", OK),
         ("import sys\nsys.setrecursionlimit(10**6)\ndef f(n):\n    return n and f(n - 1)", "f", "20000", "0", OK),
+        (
+            "from __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\nclass P:\n    x: int\n"
+            "def f(x):\n    return P(x).x",
+            *("f", "3", "3", OK),
+        ),
+        ("def f(x):\n    return 10**400", "f", "1", "0.5", WRONG),
+        ("def f(x):\n    return 10**5000", "f", "1", "1" + "0" * 5000, OK),
+        ("def f(x):\n    return 10**5000 + 1", "f", "1", "1" + "0" * 5000, WRONG),
         ("def g(x):\n    return x", "f", "1", "1", RUNTIME),
         ("def f(x, y):\n    return x", "f", "1", "1", RUNTIME),
         ("def f(x):\n    return object()", "f", "1", "1", RUNTIME),
@@ -101,3 +109,11 @@ def test_a_module_that_is_not_there_is_counted_by_its_name(trials):
     found, said = verdict(trials, "import sortedcontainers.sortedlist", "", "")
     assert describe(found, said) == "missing_module/sortedcontainers"
     assert describe(RUNTIME, "ZeroDivisionError") == "runtime_error" and describe(OK, "No module named 'x'") == "ok"
+
+
+def test_a_checker_that_is_also_a_program_and_one_that_prints_are_asked_all_the_same(trials):
+    as_program = "import sys\n" + ANY_DIVISOR + "if __name__ == '__main__':\n    print(check(*sys.argv[1:4]))\n"
+    talks = "import atexit\natexit.register(print, 'bye')\nprint('hello')\n" + ANY_DIVISOR
+    for checker in (as_program, talks):
+        assert verdict(trials, "print(3)", "12", "2", checker=checker)[0] is OK
+        assert verdict(trials, "print(5)", "12", "2", checker=checker)[0] is WRONG
