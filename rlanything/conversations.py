@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rlanything.domains.parts import Conversation
-from rlanything.domains.rows import read_rows
+from rlanything.domains.rows import BadProblem, check_characters, read_rows
 from rlanything.engines.chat import Chat
 from rlanything.engines.template import ChatError
 from rlanything.errors import ConfigError, TaskError
@@ -78,7 +78,7 @@ def conversation_of(row: Any, filled: bool = False) -> Conversation:
     """The conversation of a row; `filled`: nulls may fill any object. Raises ConfigError, which says why."""
     try:
         return _conversation(_without_nulls(row) if filled else row)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, ConfigError):
             raise
         raise ConfigError(f'expected {{"messages": [...]}} ({error!r})') from error
@@ -86,6 +86,7 @@ def conversation_of(row: Any, filled: bool = False) -> Conversation:
 
 def _conversation(row: dict[str, Any]) -> Conversation:
     messages, tools = _without_nulls(_value(row["messages"]), ARGUMENTS), _value(row.get("tools")) or []
+    _check_characters([messages, tools])
     roles = [m["role"] for m in messages]
     if not TURNS.fullmatch("".join(LETTERS.get(role, "?") for role in roles)):
         raise ConfigError(
@@ -94,6 +95,13 @@ def _conversation(row: dict[str, Any]) -> Conversation:
         )
     checked = [_message(f"message {i} ({m['role']})", m) for i, m in enumerate(messages, 1)]
     return Conversation(messages=checked, trained=[role == "assistant" for role in roles], tools=tools)
+
+
+def _check_characters(value: Any) -> None:
+    try:
+        check_characters(value)
+    except BadProblem as error:
+        raise ConfigError(str(error)) from error
 
 
 def _message(where: str, message: dict[str, Any]) -> Message:
@@ -118,7 +126,8 @@ def _calls(where: str, calls: Sequence[Any]) -> list[dict[str, Any]]:
     for call in calls:
         function = call.get("function") if isinstance(call, dict) else None
         arguments = _value(function.get(ARGUMENTS)) if isinstance(function, dict) else None
-        if not isinstance(function, dict) or not isinstance(arguments, dict):
+        named = isinstance(function, dict) and isinstance(function.get("name"), str)
+        if not isinstance(function, dict) or not named or not isinstance(arguments, dict):
             raise ConfigError(
                 f"{where}: tool_calls: found {call!r}, expected "
                 '{"type": "function", "function": {"name": ..., "arguments": {...}}}'

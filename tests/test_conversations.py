@@ -65,6 +65,23 @@ def test_a_null_argument_of_a_call_is_kept_where_the_file_means_it(tmp_path):
     assert filled["function"]["arguments"] == {"far": True}, "Parquet fills what an object lacks"
 
 
+@pytest.mark.parametrize(
+    ("messages", "fault"),
+    [
+        ([{"role": "user", "content": "x\ud800"}, {"role": "assistant", "content": "y"}], "half a character"),
+        (
+            [MESSAGES[1], {"role": "assistant", "content": "", "tool_calls": [{"function": {"arguments": {}}}]}],
+            "expected",
+        ),
+        ("[" * 100_000, "RecursionError"),
+    ],
+)
+def test_texts_and_calls_that_no_template_renders_are_named_by_their_row(tmp_path, messages, fault):
+    (tmp_path / "a.json").write_text(json.dumps([{"messages": messages}]))
+    with pytest.raises(ConfigError, match=rf"a.json, row 0: .*{fault}"):
+        read_conversations(tmp_path / "a.json")
+
+
 @pytest.mark.parametrize("text", ["", "[]", '{"messages": [', '{"text": "x"}', "null", '{"messages": "no JSON"}'])
 def test_a_file_that_holds_no_conversation_is_named(tmp_path, text):
     (tmp_path / "said.jsonl").write_text(text)

@@ -44,7 +44,7 @@ def read_rows(path: Path, field: str) -> list[tuple[str, Any]]:
             table = pyarrow.parquet.read_table(path)
         except (OSError, pyarrow.ArrowException) as error:
             raise TaskError(f"{path}: not a Parquet file ({error}); fetch it again") from error
-        return [(f"row {i}", row) for i, row in enumerate(table.to_pylist())]
+        return [(f"row {i}", row) for i, row in enumerate(_plain_rows(path, table))]
     text = _text(path)
     opens_object = text.lstrip().startswith("{")
     if path.suffix == ".jsonl" and opens_object and (lines := _lines(path, text)) is not None:
@@ -95,13 +95,27 @@ def read_checked(
     return problems, bad
 
 
-def check_characters(payload: Mapping[str, Any]) -> None:
-    """Raises BadProblem if a text holds half a character: no file, tokenizer or pipe takes such a text."""
+def check_characters(payload: Any) -> None:
+    """Raises BadProblem if a text of a JSON value holds half a character: no file, tokenizer or pipe takes that."""
     try:
         json.dumps(payload, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         near = error.object[max(0, error.start - 40) : error.start + 1]
         raise BadProblem(f"half a character (a lone surrogate) in a text, after {near!r}") from error
+
+
+def _plain_rows(path: Path, table: pyarrow.Table) -> list[dict[str, Any]]:
+    """A table's rows as plain values; what Python has no value for, such as nanoseconds, becomes text."""
+    columns = {}
+    for name in table.column_names:
+        try:
+            columns[name] = table[name].to_pylist()
+        except Exception:  # pyarrow, pytz and Python each have their own
+            try:
+                columns[name] = table[name].cast(pyarrow.string()).to_pylist()
+            except Exception as error:
+                raise TaskError(f"{path}: the column {name!r} cannot be read ({error}); drop or convert it") from error
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 def _text(path: Path) -> str:

@@ -120,3 +120,11 @@ def test_a_split_is_one_file(tmp_path: Path) -> None:
     (tmp_path / "train.json").touch()
     with pytest.raises(TaskError, match=r"found train.json, train.jsonl, expected one"):
         split_file(tmp_path, "train")
+
+
+def test_a_column_of_parquet_that_python_has_no_value_for_does_not_stop_the_others(tmp_path):
+    stamps = pyarrow.array([1, 1_700_000_000_000_000_001], pyarrow.timestamp("ns"))
+    table = pyarrow.table({"question": ["a", "b"], "made": stamps})
+    pyarrow.parquet.write_table(table, tmp_path / "train.parquet")
+    rows = [row for _, row in read_rows(tmp_path / "train.parquet", "question")]
+    assert [row["question"] for row in rows] == ["a", "b"] and rows[1]["made"].startswith("2023-11-14 22:13:20.0000")
