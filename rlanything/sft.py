@@ -35,7 +35,7 @@ from rlanything.domains.templates import load_templates
 from rlanything.engines.base import request_seed
 from rlanything.engines.chat import Chat
 from rlanything.engines.chat_model import ChatModel, start_chat_model
-from rlanything.errors import ConfigError
+from rlanything.errors import ConfigError, RunError
 from rlanything.evaluation.play import evaluation_batch, evaluation_tasks, play
 from rlanything.labelled import endless, labelled_episodes
 from rlanything.learner.deepspeed import Learner
@@ -43,7 +43,7 @@ from rlanything.plan.models import check_role, check_tools
 from rlanything.processes.interrupts import raise_missed_interrupt
 from rlanything.rollout.collect import Collector
 from rlanything.runs.checkpoint import writing
-from rlanything.runs.folder import locked
+from rlanything.runs.folder import check_place, locked
 from rlanything.runs.progress import Progress
 from rlanything.types import Direction, Message, Sample, Task
 
@@ -58,6 +58,9 @@ SOURCES = (
     "learner/*.py",
 )
 """Code that determines the result."""
+
+
+NOTE = "sft.json"  # in the output: what it was made from
 
 
 def digest(config: SftConfig, domain: Domain) -> str:
@@ -269,15 +272,26 @@ class WarmStart:
         return evaluation_tasks(self.domain, self.config.measure_split, self.config.num_measure, self.config.seed)
 
 
+def check_output(config: SftConfig) -> None:
+    """Raise RunError if `output` cannot be made, or holds what is no warm start's and would be lost."""
+    output, key = Path(config.output), f"output={config.output}"
+    check_place(output, key)
+    if output.is_dir() and any(output.iterdir()) and not (output / NOTE).is_file():
+        raise RunError(f"{key}: holds files that no warm start made, and would be replaced; choose another output")
+    if output.resolve() in (Path(config.model.path).resolve(), *Path(config.model.path).resolve().parents):
+        raise RunError(f"{key}: holds the model that the warm start begins with; choose another output")
+
+
 def warm_start(config: SftConfig, progress: Progress) -> None:
     """Train and export, unless `output` was made from the same inputs.
 
-    Raises RunError if another process is making it.
+    Raises RunError if another process is making it, and as `check_output` does.
     """
     resolve_options(config.dataset)  # the digest includes them
+    check_output(config)
     domain = make_domain(loop_config(config))
     output = Path(config.output)
-    key, file = digest(config, domain), output / "sft.json"
+    key, file = digest(config, domain), output / NOTE
     note: dict[str, Any] = json.loads(file.read_text()) if file.is_file() else {}
     if note.get("digest") == key:
         progress.line(f"warm start {config.role}: {config.output} is up to date ({note['measure']:.1%})")

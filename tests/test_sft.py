@@ -71,6 +71,26 @@ def test_an_output_that_another_process_is_making_is_refused_and_left_alone(conf
     assert not scratch.exists() and (Path(config.output) / "model.safetensors").is_file()
 
 
+def test_an_output_that_holds_something_else_is_refused_before_anything_is_lost(config, tmp_path):
+    output = Path(config.output)
+    output.mkdir()
+    (output / "notes.txt").write_text("mine")
+    with pytest.raises(RunError, match="output=.*trained: holds files that no warm start made.*choose another"):
+        warm_start(config, Progress())
+    assert (output / "notes.txt").read_text() == "mine"
+    (output / "notes.txt").unlink()
+    for path, message in ((tmp_path / "a.txt", "is a file"), (tmp_path / "a.txt/x", "a.txt is a file")):
+        (tmp_path / "a.txt").write_text("mine")
+        with pytest.raises(RunError, match=message):
+            warm_start(config.model_copy(update={"output": str(path)}), Progress())
+    shutil.copytree(config.model.path, tmp_path / "start")
+    (tmp_path / "start/sft.json").write_text("{}")  # a model that another warm start made
+    own = config.model_copy(update={"output": str(tmp_path / "start")})
+    own.model = ModelConfig(path=str(tmp_path / "start"))
+    with pytest.raises(RunError, match="holds the model that the warm start begins with"):
+        warm_start(own, Progress())
+
+
 def test_conversations_of_a_file_are_learned(config, world, tmp_path):
     messages = [{"role": "user", "content": "a mug"}, {"role": "assistant", "content": "take mug 1"}]
     config.data = str(tmp_path / "said.jsonl")

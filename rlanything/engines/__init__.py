@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rlanything.config.schema import EngineConfig, ModelConfig
 from rlanything.engines.base import Engine, EngineError
 from rlanything.engines.process import ProcessEngine
-from rlanything.weights.files import check_files, local_folder
+from rlanything.weights.files import MAX_REASON, check_files, local_folder
 
 if TYPE_CHECKING:
     from rlanything.engines.chat import Chat
@@ -77,7 +77,9 @@ def check_model(model: ModelConfig, config: EngineConfig) -> Chat:
         whole = AutoConfig.from_pretrained(model.path, trust_remote_code=model.trust_remote_code)
         text = whole.get_text_config()
     except Exception as error:  # each model's config has its own checks
-        why = str(error).partition("\n")[0]
+        why = " ".join(str(error).split())[:MAX_REASON]
+        if "trust_remote_code" in str(error):
+            why += "; to run the code that the model brings, set trust_remote_code=true for this role's model"
         what = "config.json cannot be read" if folder.is_dir() else "no such folder, and the hub did not give it"
         raise EngineError(f"model.path={model.path!r}: {what}: {why}") from error
     if config.kind == "transformers" and getattr(whole, "vision_config", None) is not None:

@@ -24,6 +24,7 @@ from rlanything.learner.packing import MicroBatch, depths
 from rlanything.learner.trainable import check_trainable
 from rlanything.learner.vision import Vision
 from rlanything.types import Sample
+from rlanything.weights.files import loading
 from rlanything.weights.images import BIAS, reads_images, unwritten_ids
 from rlanything.weights.precision import torch_dtype
 
@@ -56,7 +57,7 @@ class TreeModel(nn.Module):
         source.get_text_config().attention_dropout = 0.0
         attention: Any = GPU_ATTENTION if device.type == "cuda" else CPU_ATTENTION
         sees = reads_images(source)
-        with partitioned(config):
+        with loading(model.path), partitioned(config):
             self.lm = (AutoModelForImageTextToText if sees else AutoModelForCausalLM).from_pretrained(
                 model.path,
                 config=source,

@@ -15,7 +15,7 @@ from rlanything.config.schema import Config, LearnerConfig, ModelConfig
 from rlanything.config.section import Role
 from rlanything.errors import ConfigError
 from rlanything.plan.plan import Plan
-from rlanything.weights.files import local_folder, tensor_shapes
+from rlanything.weights.files import check_files, local_folder, tensor_shapes
 from rlanything.weights.precision import torch_dtype
 
 GIB = 2**30
@@ -39,15 +39,16 @@ class ModelSize:
 
 def model_size(model: ModelConfig) -> ModelSize:
     """Read it from the model's local files, else from its name. Raises ConfigError if neither tells, and ModelError."""
-    files = sorted(local_folder(model.path).glob("*.safetensors"))
-    if files:
+    folder = local_folder(model.path)
+    if folder.is_dir():
+        check_files(folder)
+    if files := sorted(folder.glob("*.safetensors")):
         return ModelSize(sum(math.prod(shape) for f in files for shape in tensor_shapes(f).values()), "its files")
     match = _SIZE_IN_NAME.search(Path(model.path).name)
     if match:
         return ModelSize(float(match[1]) * (1e9 if match[2].upper() == "B" else 1e6), "its name")
-    raise ConfigError(
-        f"model {model.path}: no such folder, and its name does not tell its size (such as 7B); check the path"
-    )
+    what = "has no *.safetensors" if folder.is_dir() else "is a file" if folder.is_file() else "no such folder"
+    raise ConfigError(f"model {model.path}: {what}, and its name does not tell its size (such as 7B); check the path")
 
 
 def engine_gib(config: Config, role: Role, size: ModelSize) -> tuple[float, float]:

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from jinja2 import UndefinedError
 
 from rlanything.domains.base import Domain, Observation, Step
-from rlanything.domains.parts import StepJudging
 from rlanything.errors import ConfigError
 from rlanything.types import Direction, Prompt, Task, Trajectory, Turn
 
@@ -28,7 +27,7 @@ def check_templates(domain: Domain, task: Task) -> None:
                 domain.asked(task, first, steps)
     if domain.judging and domain.judging.written:
         with _undefined_alone():
-            if isinstance(domain.judging, StepJudging):
+            if domain.judging.covers == "turn":
                 domain.judging.asked(task, _made_up(task), 0)
             else:
                 domain.judging.asked(task)

@@ -18,6 +18,7 @@ from rlanything.plan.placement import where
 from rlanything.plan.plan import Plan
 from rlanything.plan.prompts import check_templates
 from rlanything.plan.tasks import training_tasks
+from rlanything.runs.folder import check_place
 from rlanything.runs.progress import Progress
 
 
@@ -27,7 +28,9 @@ def print_plan(plan: Plan, progress: Progress) -> None:
     Raises ConfigError if the plan cannot fit, and TaskError after all is printed if the data is missing.
     """
     config, fault = plan.config, ""
+    experiment = config.experiment
     progress.line(to_yaml(config).rstrip())
+    check_place(Path(experiment.output_dir) / experiment.name, f"experiment.output_dir={experiment.output_dir}")
     chats, sizes = print_devices(plan, progress)
     rollout, reward = config.rollout, config.reward
     episodes = rollout.num_trial * rollout.num_rollout_per_trial

@@ -36,6 +36,15 @@ def write_atomic(path: Path, content: str | bytes) -> None:
     os.replace(temporary, path)
 
 
+def check_place(folder: Path, key: str) -> None:
+    """Raise RunError, which begins with `key`, if no folder can be made there, judging by what exists above it."""
+    above = next((path for path in (folder, *folder.absolute().parents) if path.exists()), folder)
+    if not above.is_dir():
+        raise RunError(f"{key}: {above} is a file, expected a folder, or none yet")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise RunError(f"{key}: {above} may not be written; choose another folder")
+
+
 @contextmanager
 def locked(file: Path, refusal: str) -> Iterator[None]:
     """Hold a lock on a file while the block runs. Raises RunError with the refusal if another process holds it."""
@@ -82,7 +91,12 @@ class RunFolder:
                 f"{self.path}: holds a run already and experiment.resume=never; choose another experiment.name, "
                 "or experiment.resume=auto"
             )
-        self.logs.mkdir(parents=True, exist_ok=True)
+        place = f"experiment.output_dir={self.config.experiment.output_dir}"
+        check_place(self.path, place)
+        try:
+            self.logs.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(f"{place}: {self.logs} cannot be made ({error}); choose another folder") from error
         refusal = f"{self.path}: another process is writing this run; wait for it or choose another experiment.name"
         with locked(self.path / ".lock", refusal):
             models = {role: fingerprint(self.config.model.of(role).path) for role in ROLES}

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
-from rlanything.errors import ModelError
+from rlanything.errors import ClearError, ModelError
 
 INDEX = "model.safetensors.index.json"
 OTHER_WEIGHTS = ("pytorch_model*.bin", "*.gguf")
+MAX_REASON = 300  # characters of an error of another library
 MAX_HEADER_BYTES = 100_000_000  # what the safetensors library allows
 _POINTER = b"version https://git-lfs"
 
@@ -47,7 +50,24 @@ def check_files(folder: Path) -> None:
                 f"{missing[0]}; download the whole model"
             )
     for file in weights:
+        if not file.is_file():
+            raise ModelError(f"model {folder}: {file.name} is no file; download it again")
         tensor_shapes(file)
+
+
+@contextmanager
+def loading(path: str) -> Iterator[None]:
+    """Turn what transformers raises while it loads a model into a ModelError: each model has its own checks."""
+    try:
+        yield
+    except (ClearError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        why = " ".join(f"{type(error).__name__}: {error}".split())[:MAX_REASON]
+        raise ModelError(
+            f"model {path}: transformers cannot load it ({why}); are config.json, generation_config.json and the "
+            "weights of one model, and does this version of transformers know it?"
+        ) from error
 
 
 def tensor_shapes(file: Path) -> dict[str, list[int]]:

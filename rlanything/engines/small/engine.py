@@ -23,6 +23,7 @@ from rlanything.engines.small.blocks import BlockPool
 from rlanything.engines.small.sampling import sample, uniform
 from rlanything.engines.small.scheduler import Scheduler, Sequence
 from rlanything.weights.checksum import LM_HEAD, checksum
+from rlanything.weights.files import loading
 from rlanything.weights.lora import with_base
 from rlanything.weights.precision import torch_dtype
 
@@ -32,12 +33,13 @@ class TransformersEngine(SteppedEngine):
 
     def __init__(self, model: ModelConfig, config: EngineConfig, seed: int, log_path: Path) -> None:
         super().__init__(config, torch_dtype(config.dtype, on_accelerator=False), seed, log_path)
-        self.model = AutoModelForCausalLM.from_pretrained(
-            model.path,
-            dtype=self.dtype,
-            attn_implementation=IMPLEMENTATION,
-            trust_remote_code=model.trust_remote_code,
-        ).eval()
+        with loading(model.path):
+            self.model = AutoModelForCausalLM.from_pretrained(
+                model.path,
+                dtype=self.dtype,
+                attn_implementation=IMPLEMENTATION,
+                trust_remote_code=model.trust_remote_code,
+            ).eval()
         text = self.model.config.get_text_config()
         _check_supported(text, self.max_model_len)
         self._stop_ids = token_ids(text.eos_token_id) | token_ids(self.model.generation_config.eos_token_id)
