@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=1)
     args = parser.parse_args()
 
-    from rlanything.config.schema import RewardConfig, RolloutConfig
+    from rlanything.config.schema import Config, RolloutConfig
     from rlanything.engines.chat_model import ChatModel
     from rlanything.rollout.collect import Batch, Collector
 
@@ -51,8 +51,8 @@ def main() -> None:
             for kind, policy in (("admission", Spread(engine)), ("without", Unpaced(engine))):
                 engine.load_weights(0, weights.items())  # empties its caches
                 before, started = replace(engine.stats()), time.perf_counter()
-                collector = Collector(RandomPlayer(domain), ChatModel(policy, chat), None, RewardConfig())
-                asyncio.run(collector.collect(batch, lambda: None))
+                collector = Collector(RandomPlayer(domain), ChatModel(policy, chat), None, Config())
+                asyncio.run(collector.groups(batch, lambda: None))
                 seconds, now = time.perf_counter() - started, engine.stats()
                 cached = now.cached_prompt_tokens - before.cached_prompt_tokens
                 runs[kind].append((seconds, cached / (now.prompt_tokens - before.prompt_tokens)))

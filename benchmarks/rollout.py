@@ -162,7 +162,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=1)
     args = parser.parse_args()
 
-    from rlanything.config.schema import RewardConfig, RolloutConfig
+    from rlanything.config.schema import Config, RolloutConfig
     from rlanything.engines.chat_model import ChatModel
     from rlanything.rollout.collect import Batch, Collector
 
@@ -177,8 +177,8 @@ def main() -> None:
             """(seconds, those that the engine was busy, tokens, forward passes)."""
             engine.load_weights(0, weights.items())  # empties its caches
             before, started = replace(engine.stats()), time.perf_counter()
-            collector = Collector(RandomPlayer(domain), ChatModel(policy, chat), None, RewardConfig())
-            asyncio.run(collector.collect(batch, on_end))
+            collector = Collector(RandomPlayer(domain), ChatModel(policy, chat), None, Config())
+            asyncio.run(collector.groups(batch, on_end))
             seconds, now = time.perf_counter() - started, engine.stats()
             tokens, passes = now.generated_tokens - before.generated_tokens, now.steps - before.steps
             return seconds, now.busy_s - before.busy_s, tokens, passes

@@ -31,7 +31,7 @@ from rlanything.runs.metrics import read_jsonl  # noqa: E402
 
 BASE = {"rollout.num_trial": 4, "rollout.num_rollout_per_trial": 4, "rollout.max_interaction_step": 5}
 REPLICAS = "engine.policy.num_replica"
-PARTS = ("rollout", "update policy", "update reward", "record")
+PARTS = ("rollout", "update policy", "update reward")
 TOKENS = {"update policy": "policy trees", "update reward": "reward trees"}  # of all else: "generated"
 
 
