@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
@@ -20,7 +19,7 @@ from rlanything.rollout.digest import LEVEL, Digest
 from rlanything.rollout.rewriting import rewrite
 from rlanything.run import Run
 from rlanything.runs import checkpoint
-from rlanything.runs.folder import RunFolder
+from rlanything.runs.folder import RunFolder, remove
 from rlanything.runs.metrics import Metrics, append_jsonl, drop_after
 from rlanything.runs.progress import Progress
 from rlanything.runs.report import write_report
@@ -93,7 +92,7 @@ class Loop:
         rollout = self.config.rollout
         tasks = self.pool.draw(rollout.num_trial, self.config.adaptation.max_candidate)
         seed, path = f"{self.config.experiment.seed}/{step}", self.folder.rollouts(step)
-        shutil.rmtree(path, ignore_errors=True)  # of a step that was cut off
+        remove(path)  # of a step that was cut off
         batch = Batch(tasks=tasks, num=rollout.num_rollout_per_trial, seed=seed, rollout=rollout, path=path)
         with self.progress.phase("rollout", len(tasks) * batch.num) as bar:
             digests = await self.run.collect(batch, bar.advance)
@@ -167,11 +166,13 @@ class Loop:
         for split in config.evaluation.splits:
             self.progress.start_step(f"step {self.step}")
             tasks = evaluation_tasks(domain, split, config.evaluation.num_task, config.experiment.seed)
-            path = self.folder.evaluation(self.step, split)
-            shutil.rmtree(path, ignore_errors=True)  # of an evaluation that was cut off
+            path, done = self.folder.unfinished(self.step, split), self.folder.evaluation(self.step, split)
+            remove(path)  # of an evaluation that was cut off
             batch = evaluation_batch(tasks, config, judged=config.evaluation.judge, path=path)
             with self.progress.phase("evaluate", len(tasks) * batch.num) as bar:
                 groups = self.runner.run(play(batch, self.run.collect, bar.advance))
+            remove(done)
+            path.rename(done)
             figures = summarise(groups, domain.kind)
             figures |= self.run.figures() | {"seconds/evaluate": self.progress.seconds["evaluate"]}
             self.metrics.write(self.step, "eval", {"split": split, **figures})

@@ -24,7 +24,6 @@ from typing import Any
 import torch
 
 from rlanything.algorithm.samples import sample_sets
-from rlanything.algorithm.summary import Tally
 from rlanything.config.schema import Config, ExperimentConfig, RolloutConfig
 from rlanything.config.sft import SftConfig
 from rlanything.conversations import encode, encode_file
@@ -209,7 +208,7 @@ class WarmStart:
         collector = Collector(self.domain, self.model, None, config)
         with self.progress.phase("measure", len(batch.tasks) * batch.num) as bar:
             groups = await play(batch, collector.collect, bar.advance)
-        return Tally.of_all(g.tally for g in groups).mean("success_rate")
+        return sum(g.num_solved for g in groups) / (len(batch.tasks) * batch.num)
 
     async def _answers(self, conversations: Sequence[Sequence[Message]]) -> list[str]:
         """A sampled answer to each conversation."""
@@ -292,14 +291,13 @@ def warm_start(config: SftConfig, progress: Progress) -> None:
     domain = make_domain(loop_config(config))
     output = Path(config.output)
     key, file = digest(config, domain), output / NOTE
-    note: dict[str, Any] = json.loads(file.read_text()) if file.is_file() else {}
-    if note.get("digest") == key:
-        progress.line(f"warm start {config.role}: {config.output} is up to date ({note['measure']:.1%})")
-        return
     scratch = domain.images.folder.parent  # the demonstrations' screenshots
-    with locked(
-        scratch / ".lock", f"output={output}: another process is making it; wait for it or choose another output"
-    ):
+    refusal = f"output={output}: another process is making it; wait for it or choose another output"
+    with locked(output.with_name(f".{output.name}.lock"), refusal):
+        note: dict[str, Any] = json.loads(file.read_text()) if file.is_file() else {}
+        if note.get("digest") == key:
+            progress.line(f"warm start {config.role}: {config.output} is up to date ({note['measure']:.1%})")
+            return
         try:
             training = WarmStart(config, domain, progress)
             with closing(domain), closing(training.model.engine):

@@ -32,6 +32,8 @@ class Quickstart:
     entry: str = ""  # the loop's entry point, if the domain's name does not tell it
 
 
+# Tiny models need no accelerator, and other libraries' bars and warnings tell a newcomer nothing.
+QUIET_CPU = {"CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 QUICKSTARTS = {
     "alfworld": Quickstart(
         "quickstart",
@@ -110,7 +112,7 @@ def run(command: list[str]) -> int:
 
     Ctrl-C reaches the stage by itself, SIGTERM is passed on: it stops in its own way, and says what is kept.
     """
-    stage = subprocess.Popen([sys.executable, *command], env=os.environ | {"CUDA_VISIBLE_DEVICES": ""})  # tiny models
+    stage = subprocess.Popen([sys.executable, *command], env=os.environ | QUIET_CPU)
     signal.signal(signal.SIGINT, lambda *_: None)
     signal.signal(signal.SIGTERM, lambda *_: stage.terminate())
     status = stage.wait()

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import ray
-from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayTaskError
+from ray.exceptions import ActorDiedError, ActorUnavailableError, ObjectLostError, RayActorError, RayTaskError
 
 from rlanything.engines.base import EngineError
 from rlanything.errors import RunError
@@ -34,9 +34,13 @@ def result(references: list[ray.ObjectRef], who: str, limit_key: str = "", limit
                 )
             ray.get(done)
     except RayTaskError as error:
+        if isinstance(error.cause, ObjectLostError):
+            raise _lost(who, error.cause) from error
         if (death := _death(pending)) is None:
             raise unwrapped(error) from None
         raise _died(who, death) from death
+    except ObjectLostError as error:
+        raise _lost(who, error) from error
     except ACTOR_LOST as error:
         raise _died(who, error) from error
     return ray.get(references)
@@ -53,6 +57,13 @@ def _death(references: list[ray.ObjectRef]) -> RayActorError | None:
         except RayTaskError:  # an error that the death caused in another process
             continue
     return None
+
+
+def _lost(who: str, error: ObjectLostError) -> RunError:
+    return RunError(
+        f"{who} was to read samples that were lost with their node ({type(error).__name__}); the same command goes on "
+        "from the last checkpoint"
+    )
 
 
 def _died(who: str, error: RayActorError) -> RunError:

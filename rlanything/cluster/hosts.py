@@ -52,7 +52,7 @@ class EnvHost:
 
     async def collect(self, number: int, batch: Batch, engines: Mapping[Role, Engine]) -> list[Any]:
         """Play batch `number` as `Collector.collect` does. Returns the digests without samples, then each set's
-        samples, padded to `num_result(batch)` results: so each set is an object by itself, which stays on this node.
+        samples, padded to `num_result(batch)` results: so each set is an object by itself, and a large one stays here.
 
         A repeated batch number means that the caller reconnected after a broken connection, so the earlier attempt is
         cancelled. The engines come with every batch, not with `__init__`, because Ray warns of a restartable actor that

@@ -196,9 +196,10 @@ class RemoteLearner:
         self.group, self.role, self.route = group, role, route
 
     def update(self, sets: Sequence[SampleSet]) -> dict[str, float]:
-        """Train on the sets, each on one rank. The samples never pass through the driver.
+        """Train on the sets, each on one rank. Sets of at least 100 KiB never pass through the driver, which Ray makes
+        the carrier of smaller results.
 
-        Token counts are summed over the ranks; all other metrics are equal on all of them.
+        Token counts are summed over the ranks; other metrics are equal on all of them, or rank 0's own.
         """
         shares = self.group.call("shares", self.role, [replace(one, samples=None) for one in sets])[0]
         metrics: list[dict[str, float]] = self.group.call_each("train", self._train_arguments(sets, shares))

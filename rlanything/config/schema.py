@@ -115,8 +115,8 @@ class DatasetConfig(Section):
     num_task: NonNegativeInt = 0
     """Number of training tasks to use, drawn with the seed. 0 uses all."""
     accuracy: PathText = ""
-    """Parquet file of an evaluation of the training split, as `rlanything eval` writes them to `evaluations/`. Those
-    tasks train that it holds with a success rate in `accuracy_band`. Empty takes all tasks."""
+    """Folder of an evaluation of the training split, as `rlanything eval` writes them to `evaluations/`. Those tasks
+    train that it holds with a success rate in `accuracy_band`. Empty takes all tasks."""
     accuracy_band: Band = [0.01, 0.99]
     """Success rates of tasks that train, bounds included, by `accuracy`."""
     prompt: PathText = "full"

@@ -16,8 +16,8 @@ THOUGHT, THOUGHT_END = "<think>", "</think>"
 MAX_NESTED = 5  # LaTeX commands within one another that are taken off
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
-_BARE_BOX = re.compile(r"\\(?:boxed|fbox)\s*([+-]?\d)(?![\d.])")
-_LATEX_COLOR = re.compile(r"\\(?:textcolor|color)\s*\{\w+\}|\\(?:bf|rm|bfseries)\b")
+_BARE_BOX = re.compile(r"\\(?:boxed|fbox)\s*([+-]?\d)(?![\d./])")
+_LATEX_COLOR = re.compile(r"\\(?:textcolor|color)\s*\{\w+\}\s*(?:\{([^{}]*)\})?|\\(?:bf|bfseries)\b")
 _LATEX_TEXT = re.compile(r"\\(?:text\w*|math\w*|mbox|emph|operatorname|underline|boxed|fbox)\s*\{([^{}]*)\}")
 _LATEX_SPACE = re.compile(r"\\[ ,;:!]|\\q?quad\b|~")
 _LATEX_ESCAPE = re.compile(r"\\([_#%&$])")
@@ -51,7 +51,7 @@ def boxed(text: str) -> list[str]:
 
 
 def _without_latex(text: str) -> str:
-    plain = _LATEX_COLOR.sub("", _LATEX_SPACE.sub(" ", text))
+    plain = _LATEX_COLOR.sub(lambda found: found[1] or "", _LATEX_SPACE.sub(" ", text))
     for _ in range(MAX_NESTED):
         plain = _LATEX_TEXT.sub(r"\1", plain)
     return " ".join(_LATEX_ESCAPE.sub(r"\1", plain).split())

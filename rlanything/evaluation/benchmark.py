@@ -21,7 +21,7 @@ from rlanything.evaluation.play import evaluation_batch, evaluation_rollout, eva
 from rlanything.plan.plan import Plan, make_plan
 from rlanything.plan.show import print_devices
 from rlanything.run import Run, use_devices
-from rlanything.runs.folder import RunFolder
+from rlanything.runs.folder import RunFolder, remove
 from rlanything.runs.metrics import Metrics, drop_after
 from rlanything.runs.progress import Bar, Progress
 from rlanything.runs.store import parts, read_groups
@@ -91,20 +91,26 @@ def evaluate_split(split: str, run: Run, folder: RunFolder, progress: Progress) 
 
     The files get their place among the evaluations when the split is complete.
     """
-    config, done, begun = run.config, folder.evaluation(0, split), unfinished(folder.path, split)
+    config, done, begun = run.config, folder.evaluation(0, split), folder.unfinished(0, split)
     tasks = evaluation_tasks(run.domain, split, config.evaluation.num_task, config.experiment.seed)
-    groups = read_parts(done if done.exists() else begun, tasks, run.domain.same_answer)
-    first_part = 1 + max((int(path.stem.partition("_")[2]) for path in parts(begun)), default=-1)
+    if done.is_file():
+        raise RunError(f"{done}: was written by an earlier version; choose another experiment.name, or remove it")
+    groups = {id: g for path in (done, begun) for id, g in read_parts(path, tasks, run.domain.same_answer).items()}
+    found = [*parts(done), *parts(begun)]
+    first_part = 1 + max((int(path.stem.partition("_")[2]) for path in found), default=-1)
     missing = [task for task in tasks if task.id not in groups]
     num = config.evaluation.num_rollout
     size = max(1, max(PART_EPISODES, config.rollout.max_concurrent // PARTS_AT_ONCE) // num)
     at_once = asyncio.Semaphore(max(1, config.rollout.max_concurrent // (size * num)))
 
     async def play_part(part: list[Task], bar: Bar) -> None:
-        batch = evaluation_batch(part, config, judged=True, path=begun)
-        batch = replace(batch, part=first_part + tasks.index(part[0]))
+        first = first_part + tasks.index(part[0])
+        scratch = begun / f"playing_{first:06d}"  # its files are kept once the part is whole, and few episodes broke
+        remove(scratch)
+        batch = replace(evaluation_batch(part, config, judged=True, path=scratch), part=first)
         async with at_once:
             played = await play(batch, run.collect, bar.advance)
+        move_parts(scratch, begun)
         groups.update((group.task.id, group) for group in played)
 
     async def play_all(bar: Bar) -> None:
@@ -114,8 +120,7 @@ def evaluate_split(split: str, run: Run, folder: RunFolder, progress: Progress) 
     with progress.phase(split, len(tasks) * num) as bar:
         bar.advance(len(groups) * num)
         asyncio.run(play_all(bar))
-    if begun.exists():
-        os.replace(begun, done)
+    move_parts(begun, done)
     return [groups[task.id] for task in tasks]
 
 
@@ -133,9 +138,12 @@ def read_parts(folder: Path, tasks: Sequence[Task], same: SameAnswer) -> dict[st
     return groups
 
 
-def unfinished(run: Path, split: str) -> Path:
-    """The folder of a split's episodes until all are there."""
-    return run / "evaluations" / "parts" / split
+def move_parts(source: Path, target: Path) -> None:
+    """Move a folder's files of episodes into another folder, and remove the first one."""
+    target.mkdir(parents=True, exist_ok=True)
+    for path in parts(source):
+        os.replace(path, target / path.name)
+    remove(source)
 
 
 def table_rows(split: str, figures: dict[str, float]) -> list[dict[str, str]]:

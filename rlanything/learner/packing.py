@@ -201,7 +201,7 @@ def without_weight(batch: MicroBatch) -> MicroBatch:
 def token_counts(batches: Sequence[MicroBatch]) -> dict[str, float]:
     """Metrics of the computed tokens."""
     return {
-        "entries": float(sum(len(b.entries.nodes) for b in batches)),
+        "entries": float(sum(np.count_nonzero(b.entries.weights) for b in batches)),
         "tree_tokens": float(sum(b.tree_tokens for b in batches)),
         "sample_tokens": float(sum(b.sample_tokens for b in batches)),
         "padded_tokens": float(sum(b.ids.size for b in batches)),

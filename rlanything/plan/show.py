@@ -61,7 +61,8 @@ def print_plan(plan: Plan, progress: Progress) -> None:
             )
         split = config.dataset.train_split
         tasks, drawn = domain.tasks(split), len(training_tasks(config, domain))
-        check_templates(domain, tasks[0])
+        for task in tasks[:1]:
+            check_templates(domain, task)
         progress.line(f"{split}: {len(tasks)} tasks" + (f", {drawn} of them train" if drawn < len(tasks) else ""))
         if num := domain.executions(tasks):
             progress.line(f"the sandbox: at most {num} programs a step")

@@ -44,10 +44,10 @@ def digest(group: Group, domain: Domain, config: Config, trains: bool) -> Digest
     assign_advantages([group], config.algorithm)
     assign_consistency([group], config.reward)
     counted, critic = tally(group, domain.same_answer), ""
-    in_band = (config.adaptation.alpha_low, config.adaptation.alpha_high)
-    if config.adaptation.enabled and domain.rewriting and not within(group.accuracy, in_band):
-        critic = domain.rewriting.critic(group)
     if len(group.valid) >= config.rollout.min_group:
+        in_band = (config.adaptation.alpha_low, config.adaptation.alpha_high)
+        if config.adaptation.enabled and domain.rewriting and not within(group.accuracy, in_band):
+            critic = domain.rewriting.critic(group)
         bands = {"policy": config.algorithm.band, "reward": config.reward.band}
         for role, make in SAMPLES.items():
             sets[role] = sample_sets(make([group], bands[role], config.training.of(role).loss_mean))

@@ -36,6 +36,14 @@ def write_atomic(path: Path, content: str | bytes) -> None:
     os.replace(temporary, path)
 
 
+def remove(path: Path) -> None:
+    """Remove a file or a folder, if it is there."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def check_place(folder: Path, key: str) -> None:
     """Raise RunError, which begins with `key`, if no folder can be made there, judging by what exists above it."""
     above = next((path for path in (folder, *folder.absolute().parents) if path.exists()), folder)
@@ -149,5 +157,9 @@ class RunFolder:
         return self.path / "rollouts" / f"step_{step:06d}.parquet"
 
     def evaluation(self, step: int, split: str) -> Path:
-        """The folder of an evaluation's episodes."""
+        """The folder of a whole evaluation's episodes."""
         return self.path / "evaluations" / f"step_{step:06d}_{split}.parquet"
+
+    def unfinished(self, step: int, split: str) -> Path:
+        """The folder of an evaluation's episodes until all are there."""
+        return self.path / "evaluations" / "parts" / f"step_{step:06d}_{split}"

@@ -60,9 +60,11 @@ def loading(path: str) -> Iterator[None]:
     """Turn what transformers raises while it loads a model into a ModelError: each model has its own checks."""
     try:
         yield
-    except (ClearError, torch.OutOfMemoryError):
+    except (ClearError, MemoryError, torch.OutOfMemoryError, torch.distributed.DistError):
         raise
     except Exception as error:
+        if "gloo" in str(error):  # a lost rank, where ZeRO-3 shares the weights out
+            raise
         why = " ".join(f"{type(error).__name__}: {error}".split())[:MAX_REASON]
         raise ModelError(
             f"model {path}: transformers cannot load it ({why}); are config.json, generation_config.json and the "
