@@ -10,7 +10,7 @@ from rlanything.errors import ConfigError, RunError
 from rlanything.evaluation import benchmark as module
 from rlanything.evaluation.benchmark import table_rows
 from rlanything.runs.metrics import read_jsonl
-from rlanything.runs.store import read_rows
+from rlanything.runs.store import part_path, parts, read_rows
 
 pytestmark = pytest.mark.integration
 
@@ -85,6 +85,41 @@ def test_an_evaluation_that_was_cut_off_goes_on_where_it_stopped(world, tmp_path
     records = [r for r in read_jsonl(tmp_path / "eval/metrics.jsonl") if r["split"] == "eval_out_of_distribution"]
     assert records[-1]["episodes"] == 6 and 0 <= records[-1]["success_low"] <= records[-1]["success_high"] <= 1
     assert "eval_in_distribution" in capsys.readouterr().out
+
+
+def test_a_part_of_which_too_much_broke_is_played_again(world, tmp_path, monkeypatch):
+    config = small_config(world.games, world.model, tmp_path, "eval")
+    config.evaluation.splits = ["eval_in_distribution"]
+    real = module.play
+
+    async def refused(batch, collect, on_end):
+        await collect(batch, on_end)
+        raise RunError("too many broke")
+
+    monkeypatch.setattr(module, "play", refused)
+    with pytest.raises(RunError, match="too many broke"):
+        module.benchmark(config)
+    played = []
+
+    async def counted(batch, *args):
+        played.extend(task.id for task in batch.tasks)
+        return await real(batch, *args)
+
+    monkeypatch.setattr(module, "play", counted)
+    module.benchmark(config)
+    rows = read_rows(tmp_path / "eval/evaluations/step_000000_eval_in_distribution.parquet")
+    assert sorted(played) == sorted({row["task_id"] for row in rows}) and len(rows) == len(played)
+
+
+def test_parts_of_two_calls_end_in_one_folder(tmp_path):
+    for folder, number in (("done", 0), ("begun", 4), ("begun", 7)):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        part_path(tmp_path / folder, number).write_text(folder)
+    module.move_parts(tmp_path / "begun", tmp_path / "done")
+    assert [path.read_text() for path in parts(tmp_path / "done")] == ["done", "begun", "begun"]
+    assert not (tmp_path / "begun").exists()
+    module.move_parts(tmp_path / "begun", tmp_path / "done")  # nothing was left to play
+    assert len(parts(tmp_path / "done")) == 3
 
 
 def test_parts_of_another_data_set_are_refused(world, tmp_path):
