@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any
 
-from transformers import AutoConfig
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, GenerationConfig
 
 from rlanything.config.schema import EngineConfig, ModelConfig
 from rlanything.config.section import Role
 from rlanything.domains.base import Domain
 from rlanything.engines import check_model, check_quantised
 from rlanything.engines.chat import Chat
-from rlanything.errors import ConfigError
+from rlanything.errors import ConfigError, ModelError
 from rlanything.learner.trainable import check_trainable
 from rlanything.plan.plan import Plan
+from rlanything.weights.files import loading, local_folder, tensor_shapes
+from rlanything.weights.images import reads_images
 
 
 def check_models(plan: Plan, roles: Iterable[Role]) -> dict[Role, Chat]:
@@ -64,4 +69,25 @@ def check_role(model: ModelConfig, engine: EngineConfig, learns: bool, on_accele
     if learns:
         check_trainable(found, model.path, on_accelerator)
     check_quantised(found, model.path, engine.kind, on_accelerator)
+    if (learns or engine.kind == "transformers") and not hasattr(found, "auto_map"):
+        check_loads(found, model.path)
     return chat
+
+
+def check_loads(config: Any, path: str) -> None:
+    """Check that transformers can make the model that a config describes, and that the weights' files fit it.
+
+    Nothing is allocated: the model is made on the meta device. Raises ModelError.
+    """
+    kind = AutoModelForImageTextToText if reads_images(config) else AutoModelForCausalLM
+    with loading(path), torch.device("meta"):
+        made = {name: list(tensor.shape) for name, tensor in kind.from_config(config).state_dict().items()}
+        with suppress(OSError):  # there is none, or none that can be read: transformers then does without
+            GenerationConfig.from_pretrained(path)
+    for file in sorted(local_folder(path).glob("*.safetensors")):
+        for name, shape in tensor_shapes(file).items():
+            if made.get(name, shape) != shape:
+                raise ModelError(
+                    f"model {path}: {name} is {shape} in {file.name}, but config.json makes it {made[name]}; use the "
+                    "config.json that belongs to these weights"
+                )

@@ -53,6 +53,33 @@ def test_a_model_that_the_hubs_cache_holds_in_part_is_named_where_there_is_no_ne
         check_model(ModelConfig(path="some/model"), EngineConfig(max_model_len=64))
 
 
+@pytest.mark.parametrize(
+    ("file", "changes", "fault"),
+    [
+        ("config.json", {"intermediate_size": 96}, r"mlp\.\w+_proj.weight is \[.*but config.json makes it"),
+        (
+            "config.json",
+            {"rope_parameters": {"rope_type": "yarnn", "rope_theta": 1e4}},
+            "transformers cannot load it.*yarnn",
+        ),
+        (
+            "generation_config.json",
+            {"do_sample": False, "num_return_sequences": 4},
+            "cannot load it.*num_return_sequences",
+        ),
+        ("generation_config.json", [1, 2], "transformers cannot load it"),
+    ],
+)
+def test_files_that_are_not_of_one_model_are_found_before_the_weights_are_loaded(world, tmp_path, file, changes, fault):
+    folder = tmp_path / "model"
+    shutil.copytree(world.model, folder)
+    old = json.loads((folder / file).read_text()) if (folder / file).is_file() else {}
+    (folder / file).write_text(json.dumps(old | changes if isinstance(changes, dict) else changes))
+    for learns, kind in ((True, "vllm"), (False, "transformers")):
+        with pytest.raises(ModelError, match=fault):
+            check_role(ModelConfig(path=str(folder)), EngineConfig(kind=kind, max_model_len=64), learns)
+
+
 @pytest.mark.parametrize("method", ["awq", "gptq"])
 def test_quantised_weights_that_this_machine_cannot_multiply_are_refused_before_they_are_loaded(
     world, tmp_path, method, monkeypatch
