@@ -11,6 +11,8 @@ import pyarrow.parquet
 
 from rlanything.errors import TaskError
 
+# to_pylist raises these for nanoseconds, dates beyond Python's, unknown time zones and texts that are not UTF-8.
+NO_VALUE = (ValueError, OverflowError, LookupError, pyarrow.ArrowException)
 ENDINGS = (".json", ".jsonl", ".parquet")
 
 
@@ -110,10 +112,10 @@ def _plain_rows(path: Path, table: pyarrow.Table) -> list[dict[str, Any]]:
     for name in table.column_names:
         try:
             columns[name] = table[name].to_pylist()
-        except Exception:  # pyarrow, pytz and Python each have their own
+        except NO_VALUE:
             try:
                 columns[name] = table[name].cast(pyarrow.string()).to_pylist()
-            except Exception as error:
+            except NO_VALUE as error:
                 raise TaskError(f"{path}: the column {name!r} cannot be read ({error}); drop or convert it") from error
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 

@@ -122,9 +122,20 @@ def test_a_split_is_one_file(tmp_path: Path) -> None:
         split_file(tmp_path, "train")
 
 
-def test_a_column_of_parquet_that_python_has_no_value_for_does_not_stop_the_others(tmp_path):
-    stamps = pyarrow.array([1, 1_700_000_000_000_000_001], pyarrow.timestamp("ns"))
-    table = pyarrow.table({"question": ["a", "b"], "made": stamps})
-    pyarrow.parquet.write_table(table, tmp_path / "train.parquet")
-    rows = [row for _, row in read_rows(tmp_path / "train.parquet", "question")]
-    assert [row["question"] for row in rows] == ["a", "b"] and rows[1]["made"].startswith("2023-11-14 22:13:20.0000")
+NO_PYTHON_VALUE = {
+    "nanoseconds": (pyarrow.array([1_700_000_000_000_000_001], pyarrow.timestamp("ns")), "2023-11-14 22:13:20.0000"),
+    "a date": (pyarrow.array([10**7], pyarrow.date32()), "29349-01-26"),
+    "a time zone": (pyarrow.array([1], pyarrow.timestamp("us", "Mars/Base")), ""),
+    "bytes": (pyarrow.array([b"\xff"], pyarrow.binary()).view(pyarrow.string()), ""),
+}
+
+
+@pytest.mark.parametrize(("values", "text"), NO_PYTHON_VALUE.values(), ids=NO_PYTHON_VALUE)
+def test_a_column_of_parquet_that_python_has_no_value_for_is_text_or_named(tmp_path, values, text):
+    pyarrow.parquet.write_table(pyarrow.table({"question": ["a"], "made": values}), tmp_path / "train.parquet")
+    if text:
+        [(_, row)] = read_rows(tmp_path / "train.parquet", "question")
+        assert row["question"] == "a" and row["made"].startswith(text)
+    else:
+        with pytest.raises(TaskError, match="train.parquet: the column 'made' cannot be read .*drop or convert it"):
+            read_rows(tmp_path / "train.parquet", "question")
