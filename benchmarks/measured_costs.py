@@ -1,4 +1,4 @@
-"""What this code's own work costs on this machine, for simulate_cluster.py: real functions, data of drawn lengths."""
+"""Measures what this code's own work costs on this machine, for simulate_cluster.py: real functions, drawn lengths."""
 
 from __future__ import annotations
 

@@ -362,7 +362,7 @@ def simulate(config: Config, episodes: Sequence[Episode], load: Workload, hardwa
         clock.go(iter([(rewriters[i % len(rewriters)], load.rewrite_prompt, load.rewrite_prompt, tuple(lengths))]))
     clock.run()
 
-    # As if a host digested its groups when all have ended: it does so with each group, and only the last ones delay it.
+    # A host digests each group when it ends. Here it digests all of them at the end, which is an upper bound.
     digested_s, summed_s = max(h.end + h.carried * costs.digest_s for h in hosts), len(groups) * costs.group_s
     polled = sum(3 + int(h.end / REPORT_S) for h in hosts)
     busy_s = {role: sum(r.busy for r in found) / len(found) for role, found in replicas.items()}

@@ -15,7 +15,7 @@ from rlanything.algorithm.tasks import TaskPool
 from rlanything.evaluation.figures import summarise
 from rlanything.evaluation.play import check_failures, evaluation_batch, evaluation_tasks, play
 from rlanything.rollout.collect import Batch
-from rlanything.rollout.digest import LEVEL, Digest
+from rlanything.rollout.digest import LEVEL, Digest, band
 from rlanything.rollout.rewriting import rewrite
 from rlanything.run import Run
 from rlanything.runs import checkpoint
@@ -134,7 +134,6 @@ class Loop:
         """Update both models, each on the groups whose accuracy lies within its band."""
         trained = [d.summary for d in digests if d.summary.num_valid >= self.config.rollout.min_group]
         metrics = {"groups_too_small": float(len(digests) - len(trained))}
-        bands = {"policy": self.config.algorithm.band, "reward": self.config.reward.band}
         for role, learner in self.run.learners.items():
             sets = [one for digest in digests for one in digest.sets[role]]
             with self.progress.phase(f"update {role}"):
@@ -142,7 +141,7 @@ class Loop:
             if self.config.rollout.max_staleness:  # older weights sampled: these would measure the update too
                 figures = {k: v for k, v in figures.items() if k not in MISMATCH}
             figures["samples"] = sum(one.num for one in sets)
-            figures["groups_dropped"] = sum(not within(g.accuracy, bands[role]) for g in trained)
+            figures["groups_dropped"] = sum(not within(g.accuracy, band(self.config, role)) for g in trained)
             if role == "policy":
                 figures[LEVEL] = sum(g.tally.sums[LEVEL] for g in trained)
             metrics |= {f"{role}/{k}": float(v) for k, v in figures.items()}

@@ -351,6 +351,13 @@ class Sample:
             raise ValueError(f"Sample {self.key!r}: its arrays must share one shape [T], found {sorted(shapes)}")
 
 
+def shared_prefix(a: np.ndarray, b: np.ndarray) -> int:
+    """How many tokens two sequences [T] share from their beginning on."""
+    n = min(len(a), len(b))
+    differs = np.flatnonzero(a[:n] != b[:n])
+    return int(differs[0]) if len(differs) else n
+
+
 @dataclass(frozen=True, kw_only=True)
 class SampleSet:
     """The samples of one key: an episode's turns, or the judgements of one episode. A learner rank takes whole sets."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rlanything.algorithm.diagnostics import SameAnswer, tally
-from rlanything.algorithm.summary import GroupSummary, summary
+from rlanything.algorithm.diagnostics import SameAnswer, figures, tally
+from rlanything.algorithm.summary import GroupSummary, Tally, summary
 from rlanything.config.schema import Config, DatasetConfig, ExperimentConfig, RolloutConfig, SandboxConfig
 from rlanything.domains.base import Domain, Observation
 from rlanything.types import Ending, Group, Judgement, Prompt, Score, Status, Task, Trajectory, Turn
@@ -56,6 +56,11 @@ def judgement(scores: dict[tuple[int, int], int | None], **fields) -> Judgement:
 def summaries(groups: Sequence[Group], same: SameAnswer = lambda task, answer: answer) -> list[GroupSummary]:
     """What the loop keeps of groups."""
     return [summary(g, tally(g, same)) for g in groups]
+
+
+def diagnostics(groups: Sequence[Group]) -> dict[str, float]:
+    """The figures of groups."""
+    return figures(Tally.of_all(map(tally, groups)))
 
 
 def group(*trajectories: Episode, task: Task | None = None) -> Group:

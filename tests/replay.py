@@ -7,12 +7,10 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from rlanything.algorithm.samples import policy_samples, reward_samples, sample_sets
 from rlanything.config.schema import Config
 from rlanything.learner.deepspeed import Learner
+from rlanything.rollout.digest import training_sets
 from rlanything.runs.store import read_groups
-
-SAMPLES = {"policy": policy_samples, "reward": reward_samples}
 
 
 def assert_trained_as_one_process(config: Config, run: Path) -> None:
@@ -35,8 +33,7 @@ def replay(config: Config, run: Path, role: str, temperature: float) -> dict[str
     learner = Learner(config.model.of(role), training, total, temperature, config.experiment.seed)
     for step in range(1, config.experiment.total_step + 1):
         groups = read_groups(run / f"rollouts/step_{step:06d}.parquet", {})
-        band = config.algorithm.band if role == "policy" else config.reward.band
-        learner.update(sample_sets(SAMPLES[role](groups, band, training.loss_mean)))
+        learner.update([one for group in groups for one in training_sets(group, config, role)])
     weights = {name: tensor.clone() for name, tensor in learner.weights()}
     learner.close()
     return weights

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from builders import judgement
+from builders import diagnostics, judgement
 
 from rlanything.algorithm.advantages import assign_advantages
-from rlanything.algorithm.diagnostics import diagnostics
 from rlanything.config.schema import AlgorithmConfig
 from rlanything.evaluation.figures import wilson
 from rlanything.runs.folder import RunFolder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 from rlanything.algorithm.consistency import passes_correct, scores_by_success
 from rlanything.algorithm.selection import PASSED
@@ -39,13 +39,8 @@ def theorem_bound(mu: float, m: int) -> float:
     return 1.0 - math.exp(-m * (mu - 1.0) ** 2 / 4.0) if mu > 1.0 else 0.0
 
 
-def diagnostics(groups: Sequence[Group]) -> dict[str, float]:
-    """The `figures` of groups."""
-    return figures(Tally.of_all(map(tally, groups)))
-
-
 def tally(group: Group, same: SameAnswer = lambda task, answer: answer) -> Tally:
-    """What was observed of a group, for `figures` and for an evaluation's."""
+    """Count what a group shows, for `figures` and for those of an evaluation."""
     found, valid = Tally(), group.valid
     turns = [turn for t in valid for turn in t.turns]
     found.add("success_rate", (t.success for t in valid))

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from rlanything.algorithm.advantages import within
-from rlanything.types import Exchange, Group, Judgement, Sample, SampleSet
+from rlanything.types import Exchange, Group, Judgement, Sample, SampleSet, shared_prefix
 
 
 def make_sample(exchange: Exchange, advantage: float, mean: str, key: str) -> Sample:
@@ -69,15 +69,9 @@ def sample_sets(samples: Sequence[Sample]) -> list[SampleSet]:
 
 def _sample_set(members: list[Sample]) -> SampleSet:
     tokens = sum(len(sample.ids) for sample in members)
-    shared = sum(_shared_prefix(a.ids, b.ids) for a, b in pairwise(members))
+    shared = sum(shared_prefix(a.ids, b.ids) for a, b in pairwise(members))
     num, key = len(members), members[0].key
     return SampleSet(key=key, num=num, tokens=tokens, tree_tokens=tokens - shared, samples=members)
-
-
-def _shared_prefix(a: np.ndarray, b: np.ndarray) -> int:
-    n = min(len(a), len(b))
-    equal = a[:n] == b[:n]
-    return n if equal.all() else int(equal.argmin())
 
 
 def _session(group: Group, judgement: Judgement) -> str:

@@ -1,4 +1,4 @@
-"""What the loop keeps of a group whose episodes stay where they were played: counts, and sums of figures. Pure."""
+"""Counts and sums of figures stand for a group in the loop, because its episodes stay where they were played. Pure."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ class GroupSummary:
     num_solved: int
     num_broken: int
     fault: str = ""
-    """What broke the first of the broken ones."""
+    """The fault of the first broken episode; empty if none broke."""
     critic: str = ""
-    """What the rewriter reads of the episodes, if the task should be rewritten."""
+    """The rewriting part's summary of the episodes for the rewriter; empty if the task stays as it is."""
     tally: Tally = field(default_factory=Tally)
 
     @property

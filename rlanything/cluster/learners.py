@@ -196,8 +196,7 @@ class RemoteLearner:
         self.group, self.role, self.route = group, role, route
 
     def update(self, sets: Sequence[SampleSet]) -> dict[str, float]:
-        """Train on the sets, each on one rank. Sets of at least 100 KiB never pass through the driver, which Ray makes
-        the carrier of smaller results.
+        """Train on the sets, each on one rank. Ray sends sets below 100 KiB by way of the driver, larger ones directly.
 
         Token counts are summed over the ranks; other metrics are equal on all of them, or rank 0's own.
         """
@@ -208,7 +207,7 @@ class RemoteLearner:
         return metrics[0] | summed | {"packing_ratio": summed["sample_tokens"] / max(1.0, summed["tree_tokens"])}
 
     def _train_arguments(self, sets: Sequence[SampleSet], shares: list[list[list[int]]]) -> list[list[Any]]:
-        """What each rank's `train` takes: Ray hands a rank the samples that the references among them refer to."""
+        """The arguments of each rank's `train`. Ray hands a rank the samples that references among them refer to."""
         arguments = []
         for rank in range(len(self.group.ranks)):
             own = [minibatch[rank] for minibatch in shares]

@@ -108,7 +108,7 @@ class Learner:
         return self.train(self._own(sets))
 
     def shares(self, sets: Sequence[SampleSet]) -> list[list[list[int]]]:
-        """Which sets, by their indices, each rank trains on in each of `num_update` minibatches: [minibatch][rank].
+        """The indices of the sets that each rank trains on in each of `num_update` minibatches: [minibatch][rank].
 
         Equal on all ranks, each of which must call it once before `train`. It reads no samples.
         """

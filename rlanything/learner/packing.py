@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from rlanything.types import Image, Sample, SampleSet
+from rlanything.types import Image, Sample, SampleSet, shared_prefix
 
 FIRST_IMAGE = 1 << 31  # beyond all token ids
 
@@ -151,7 +151,7 @@ def build_trees(
         shared: list[int] = []
         size, last = 0, np.empty(0, np.uint32)
         for _, identity, sample in group:
-            prefix = _common_prefix(last, identity) if members else 0
+            prefix = shared_prefix(last, identity) if members else 0
             fresh = len(sample.ids) - prefix
             masked_pairs = fresh * (size - prefix)
             if members and (size + fresh > max_tokens or masked_pairs / pairs_per_token > prefix):
@@ -225,12 +225,6 @@ def _identity(sample: Sample, numbers: dict[str, int]) -> np.ndarray:
         number = FIRST_IMAGE + numbers.setdefault(image.digest, len(numbers))
         identity[image.start : image.start + image.num_token] = number
     return identity
-
-
-def _common_prefix(a: np.ndarray, b: np.ndarray) -> int:
-    n = min(len(a), len(b))
-    differs = np.flatnonzero(a[:n] != b[:n])
-    return int(differs[0]) if len(differs) else n
 
 
 def _merge(members: Sequence[Sample], shared: Sequence[int], positions_of: Callable[[Sample], np.ndarray]) -> Tree:

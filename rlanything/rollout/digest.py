@@ -1,6 +1,6 @@
-"""What is left of a group when its episodes are over and judged: feedback, samples for the learners, and a summary.
+"""A group becomes feedback, samples for the learners and a summary when its episodes are over and judged.
 
-It is made where the episodes were played. The loop gets no episode.
+This happens where the episodes were played. The loop gets no episode.
 """
 
 from __future__ import annotations
@@ -33,6 +33,16 @@ class Digest:
     sets: dict[Learner, list[SampleSet]]
 
 
+def band(config: Config, role: Learner) -> Sequence[float]:
+    """The accuracies of the groups that a learner trains on."""
+    return {"policy": config.algorithm.band, "reward": config.reward.band}[role]
+
+
+def training_sets(group: Group, config: Config, role: Learner) -> list[SampleSet]:
+    """What a learner trains on of a group that has its feedback; nothing if the group is outside the learner's band."""
+    return sample_sets(SAMPLES[role]([group], band(config, role), config.training.of(role).loss_mean))
+
+
 def digest(group: Group, domain: Domain, config: Config, trains: bool) -> Digest:
     """Digest a judged group. If it `trains`, this fills the feedback of its turns and judgements.
 
@@ -48,8 +58,6 @@ def digest(group: Group, domain: Domain, config: Config, trains: bool) -> Digest
         in_band = (config.adaptation.alpha_low, config.adaptation.alpha_high)
         if config.adaptation.enabled and domain.rewriting and not within(group.accuracy, in_band):
             critic = domain.rewriting.critic(group)
-        bands = {"policy": config.algorithm.band, "reward": config.reward.band}
-        for role, make in SAMPLES.items():
-            sets[role] = sample_sets(make([group], bands[role], config.training.of(role).loss_mean))
-        counted.sums[LEVEL] += num_level([group], bands["policy"])
+        sets = {role: training_sets(group, config, role) for role in SAMPLES}
+        counted.sums[LEVEL] += num_level([group], band(config, "policy"))
     return Digest(summary=summary(group, counted, critic), sets=sets)

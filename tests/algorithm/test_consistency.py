@@ -3,11 +3,10 @@
 import math
 
 import pytest
-from builders import group, judgement, trajectory
+from builders import diagnostics, group, judgement, trajectory
 
 from rlanything.algorithm.advantages import assign_advantages
 from rlanything.algorithm.consistency import assign_consistency, passes_correct
-from rlanything.algorithm.diagnostics import diagnostics
 from rlanything.config.schema import AlgorithmConfig, RewardConfig
 
 

@@ -3,9 +3,9 @@
 import math
 
 import pytest
-from builders import group, trajectory
+from builders import diagnostics, group, trajectory
 
-from rlanything.algorithm.diagnostics import diagnostics, theorem_bound
+from rlanything.algorithm.diagnostics import theorem_bound
 
 
 def test_bound_of_theorem_1():

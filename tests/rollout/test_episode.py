@@ -4,9 +4,8 @@ import asyncio
 
 import builders
 import pytest
-from builders import config_of
+from builders import config_of, diagnostics
 
-from rlanything.algorithm.diagnostics import diagnostics
 from rlanything.config.schema import EngineConfig, ModelConfig, RewardConfig, RolloutConfig
 from rlanything.domains.alfworld.domain import AlfworldDomain
 from rlanything.domains.base import Env, Observation, ParsedAction

@@ -3,11 +3,10 @@
 import asyncio
 
 import pytest
-from builders import group, trajectory
+from builders import diagnostics, group, trajectory
 
 from rlanything.algorithm.advantages import assign_advantages
 from rlanything.algorithm.consistency import assign_consistency
-from rlanything.algorithm.diagnostics import diagnostics
 from rlanything.algorithm.samples import reward_samples
 from rlanything.config.roles import engine_roles
 from rlanything.config.schema import AlgorithmConfig, Config, RewardConfig
