@@ -45,6 +45,7 @@ def make_coding_world(root: Path, updates: int = 130) -> tuple[Path, Path]:
     from builders import config_of
     from make_tiny_models import make_model, make_tokenizer
 
+    from rlanything.algorithm.samples import sample_sets
     from rlanything.config.schema import LearnerConfig, ModelConfig
     from rlanything.conversations import encode
     from rlanything.domains.coding.domain import CodingDomain
@@ -64,7 +65,7 @@ def make_coding_world(root: Path, updates: int = 130) -> tuple[Path, Path]:
     learner = Learner(ModelConfig(path=str(root / "untrained")), config, updates, log_path=root / "learner.log")
     streams = [domain.demonstrations(role, "train", 0) for role in ("policy", "reward")]
     for _ in range(updates):
-        metrics = learner.update_supervised([encode(chat, c) for s in streams for c in islice(s, 8)])
+        metrics = learner.update_supervised(sample_sets([encode(chat, c) for s in streams for c in islice(s, 8)]))
     learner.export(model)
     learner.close()
     (root / "loss").write_text(f"{metrics['loss']:.3f}")

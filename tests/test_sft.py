@@ -62,8 +62,8 @@ def test_equal_inputs_are_not_trained_again_and_other_games_are(config, capsys):
 
 def test_an_output_that_another_process_is_making_is_refused_and_left_alone(config, tmp_path):
     scratch = tmp_path / ".trained.sft"
-    with locked(scratch / ".lock", "the first one"):  # flock holds between two files that one process opened, too
-        (scratch / "images").mkdir()
+    with locked(tmp_path / ".trained.lock", "the first one"):  # flock holds between two files of one process, too
+        (scratch / "images").mkdir(parents=True)
         with pytest.raises(RunError, match="output=.*trained: another process is making it; wait for it or choose"):
             warm_start(config, Progress())
         assert (scratch / "images").is_dir(), "the first one's screenshots"
