@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
+from types import MappingProxyType
 from typing import Any, Literal, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt
@@ -12,7 +13,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from rlanything.config.published import PAGE, PUBLISHED
+from rlanything.config.published import PAGE
 from rlanything.config.reading import is_section
 from rlanything.config.section import Expected, Section
 
@@ -60,11 +61,17 @@ def _kind(kind: Any) -> str:
 
 
 def messages(
-    error: ValidationError, schema: type[Section], given: Mapping[str, Any], sources: Mapping[str, str], root: str = ""
+    error: ValidationError,
+    schema: type[Section],
+    given: Mapping[str, Any],
+    sources: Mapping[str, str],
+    root: str = "",
+    published: Mapping[str, str] = MappingProxyType({}),
 ) -> list[str]:
     """One message for each key that is at fault.
 
     `given` is what was validated, `sources` says where each of its keys was set, and `root` stands before all keys.
+    `published` has the published code's keys and what takes their place.
     """
     found: dict[str, str] = {}
     for fault in error.errors(include_url=False):
@@ -79,8 +86,8 @@ def messages(
             section = field.annotation
         if key in MOVED:
             text = f"moved to {MOVED[key]}"
-        elif key in PUBLISHED:
-            text = f"a key of the published code; here: {PUBLISHED[key]} ({PAGE})"
+        elif key in published:
+            text = f"a key of the published code; here: {published[key]} ({PAGE})"
         elif fault["type"] == "extra_forbidden":
             text = _unknown(part, section, schema, root)
         elif field is None:  # a rule of the whole section

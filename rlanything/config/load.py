@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from rlanything.config.checks import check, check_sft
 from rlanything.config.faults import messages, shown
+from rlanything.config.published import PUBLISHED
 from rlanything.config.reading import is_section, is_text, kind_of, read_yaml, scalar
 from rlanything.config.schema import Config
 from rlanything.config.section import Section
@@ -73,7 +74,8 @@ def load_as(schema: type[Schema], words: list[str]) -> Schema:
     try:
         return schema.model_validate(given)
     except ValidationError as error:
-        raise ConfigError("\n".join(messages(error, schema, given, sources))) from None
+        published = PUBLISHED if issubclass(schema, Config) else {}
+        raise ConfigError("\n".join(messages(error, schema, given, sources, published=published))) from None
 
 
 def to_yaml(config: Section) -> str:

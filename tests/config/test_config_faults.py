@@ -11,6 +11,7 @@ from rlanything.config.plugins import make_options
 from rlanything.config.reading import kind_of
 from rlanything.config.schema import Config
 from rlanything.config.section import Section
+from rlanything.config.sft import SftConfig
 from rlanything.domains.alfworld.options import AlfworldOptions
 from rlanything.domains.coding.domain import CodingOptions
 from rlanything.domains.registry import OPTIONS, make_domain, resolve_options
@@ -69,6 +70,55 @@ def test_an_unknown_key_is_told_the_nearest_known_one(tmp_path, key, message):
     assert line.startswith(message) and line.endswith("(from the command line)")
 
 
+# The keys of configs/alfworld_eval.yaml, coding_eval.yaml and osworld_eval.yaml of the published code.
+THEIR_FILES = {
+    "alfworld": """
+experiment: {project: a, node_index: 0}
+system: {HF_HOME: a}
+model: /models/a
+dataset: {environment_type: alfworld, alfworld_data_type: a, environment_file_dir: a, environment_data_dir: a}
+rollout: {env_max_parallel: 256, model_length: 9, max_gen_length: 9, gpu_groups: [[0]], if_start_with_think: false}
+""",
+    "coding": """
+wandb: {entity: null}
+experiment: {project: a, start_from_scratch: true, node_index: 0}
+system: {HF_HOME: a}
+model: {policy_model: a, reward_model: b}
+dataset: {environment_type: a, train_dataset: a, eval_dataset: a, dataset_state_prefix: a, env_pending_prefix: a}
+execute: {num_chunk: 128}
+rollout: {reward: {num_response_per_task: 32}}
+evaluation: {policy: {num_response_per_task: 32}}
+""",
+    "osworld": """
+experiment: {project: a, node_index: 0, if_rerun: true}
+system: {region: a}
+model: /models/a
+model_type: qwen3vl
+dataset: {environment_type: osworld, environment_data_dir: a, example: all}
+rollout:
+  {num_envs: 16, num_gpu_per_model: 1, max_steps: 50, result_dir: a, action_space: a, observation_type: a,
+   coordinate_type: a}
+""",
+}
+
+
+@pytest.mark.parametrize("name", THEIR_FILES)
+def test_every_key_of_a_published_file_is_told_what_takes_its_place(tmp_path, name):
+    (tmp_path / "c.yaml").write_text(THEIR_FILES[name])
+    with pytest.raises(ConfigError) as raised:
+        load_config([f"config={tmp_path / 'c.yaml'}"])
+    lines = str(raised.value).splitlines()
+    assert len(lines) > 8
+    for line in lines:
+        assert "a key of the published code; here: " in line and "docs/from-open-agentrl.md" in line, line
+
+
+def test_a_warm_start_s_own_model_is_no_key_of_the_published_code(tmp_path):
+    (tmp_path / "c.yaml").write_text("role: policy\noutput: x\nmodel: /models/a\n")
+    with pytest.raises(ConfigError, match="^model: found '/models/a', expected a mapping of keys"):
+        load_as(SftConfig, [f"config={tmp_path}/c.yaml"])
+
+
 @pytest.mark.parametrize("old", sorted(MOVED))
 def test_a_key_that_moved_is_told_where_it_went(tmp_path, old):
     assert faults(tmp_path, "", f"{old}=1") == [f"{old}: moved to {MOVED[old]} (from the command line)"]
@@ -86,8 +136,6 @@ def test_the_places_that_keys_moved_to_exist():
 
 
 def test_a_warm_start_is_told_where_its_keys_went(tmp_path):
-    from rlanything.config.sft import SftConfig
-
     (tmp_path / "c.yaml").write_text("role: policy\noutput: x\n")
     with pytest.raises(ConfigError, match="dataset.show_actions: moved to dataset.options.show_actions"):
         load_as(SftConfig, [f"config={tmp_path}/c.yaml", "dataset.show_actions=here"])
