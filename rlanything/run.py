@@ -61,12 +61,12 @@ class Run:
                 check_domain(config, self.domain)
                 splits.insert(0, config.dataset.train_split)
             self.domain.prepare(splits)
-            for task in self.domain.tasks(splits[0])[:1]:
-                check_templates(self.domain, task)
             self.originals = training_tasks(config, self.domain) if plan.learners else []
             chats = check_models(plan, plan.roles)
             check_images(plan, chats, self.domain.image_size)
             check_tools(chats, self.domain)
+            for task in self.domain.tasks(splits[0])[:1]:
+                check_templates(self.domain, task, chats)
             self.cluster: Cluster | None = None
             if plan.needs_cluster:
                 from rlanything.cluster import cluster  # Ray takes seconds, and need not be installed

@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 
 from rlanything.config.schema import ModelConfig
 from rlanything.engines.images import image_reader
-from rlanything.engines.template import GUARD, ChatError, Template, images_of
+from rlanything.engines.template import GUARD, ChatError, NoTemplate, Template, images_of
 from rlanything.types import RAW, Message, Prompt, Tool
 
 MAX_PIECES = 1024  # encoded follow-ups that are kept: an environment often gives the same answer
@@ -37,7 +37,9 @@ class Chat:
     token, since models write some themselves (`<|python_tag|>`). Tokens that a tokenizer adds without marking them as
     special (Qwen's `<tool_call>`) are tokens in every message.
 
-    Raises ChatError if no tokenizer can be loaded, or if its chat template is missing or has no end of turn.
+    **Without a chat template** a model continues prompts of the role RAW, up to its eos. All else raises ChatError.
+
+    Raises ChatError if no tokenizer can be loaded, or if its chat template has no end of turn.
     """
 
     def __init__(self, model: ModelConfig) -> None:
@@ -49,13 +51,12 @@ class Chat:
                 f"model {model.path}: no tokenizer could be loaded ({why}); expected tokenizer.json beside "
                 "config.json, or a model of the hub that can be reached"
             ) from error
-        if not getattr(self.tokenizer, "chat_template", None):  # mistral-common's tokenizers have no such attribute
-            raise ChatError(
-                f"model {model.path}: its tokenizer has no chat template; use an instruct model, or add "
-                "chat_template.jinja to its folder"
-            )
         self._images = image_reader(model, self.tokenizer)
-        self._template = Template(self.tokenizer, model.path, self._images.token if self._images else "")
+        self._template = (
+            Template(self.tokenizer, model.path, self._images.token if self._images else "")
+            if self._written
+            else NoTemplate(self.tokenizer, model.path)
+        )
         self._special = {i for i, token in self.tokenizer.added_tokens_decoder.items() if token.special}
         end: Any = self.tokenizer.convert_tokens_to_ids(self._template.end)
         self.end_of_turn: int = end
@@ -63,6 +64,16 @@ class Chat:
         self.stop_ids: tuple[int, ...] = tuple(dict.fromkeys(i for i in (self.end_of_turn, eos) if i is not None))
         self._opening = self.encode(self._template.opening)
         self._piece = lru_cache(MAX_PIECES)(self._rendered)
+
+    @property
+    def _written(self) -> str:
+        """The chat template; empty if there is none: mistral-common's tokenizers have no such attribute."""
+        return str(getattr(self.tokenizer, "chat_template", None) or "")
+
+    @property
+    def raw_only(self) -> bool:
+        """True if there is no chat template."""
+        return isinstance(self._template, NoTemplate)
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> Prompt:
         """A conversation up to where the assistant is to speak. If the template has no system role, the system text
@@ -108,7 +119,7 @@ class Chat:
     def vocabulary(self) -> dict[str, int]:
         """The tokens that can occur in a conversation. Special tokens that the template never writes are left out:
         Gemma 3's text models have a token for images whose id lies beyond their embedding."""
-        written = f"{self.tokenizer.chat_template}{self.tokenizer.bos_token}"
+        written = f"{self._written}{self.tokenizer.bos_token}"
         ids = self.tokenizer.get_vocab().items()
         return {t: i for t, i in ids if i not in self._special or i in self.stop_ids or t in written}
 

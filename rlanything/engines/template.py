@@ -232,6 +232,42 @@ class Template:
         return self._spelled.sub(rf"{GUARD}\g<0>{GUARD}", text) if self._spelled else text
 
 
+class NoTemplate:
+    """Stands for a chat template where there is none: such a model reads and continues raw prompts alone.
+
+    `end` is the tokenizer's eos. Raises ChatError if it has none; so does everything that needs a template.
+    """
+
+    opening = lead = trail = thought = ""
+
+    def __init__(self, tokenizer: Any, name: str) -> None:
+        self._lacking = (
+            f"model {name}: its tokenizer has no chat template; use an instruct model, or add chat_template.jinja to "
+            "its folder, or write all prompts of this role as NAME.raw.jinja (dataset.prompt, docs/prompts.md)"
+        )
+        self.end: str = tokenizer.eos_token or ""
+        if not self.end:
+            raise ChatError(
+                f"model {name}: its tokenizer has neither a chat template nor an eos token; add one of them"
+            )
+
+    def render(self, messages: Sequence[Message], tools: Sequence[Tool] = (), generate: bool = True) -> str:
+        """Raises ChatError."""
+        raise ChatError(self._lacking)
+
+    def tail(self, messages: Sequence[Message], tools: Sequence[Tool]) -> str:
+        """Raises ChatError."""
+        raise ChatError(self._lacking)
+
+    def turn(self, message: Message, tools: Sequence[Tool]) -> str:
+        """Raises ChatError."""
+        raise ChatError(self._lacking)
+
+    def text(self, message: Message) -> str:
+        """Raises ChatError."""
+        raise ChatError(self._lacking)
+
+
 def images_of(messages: Sequence[Message]) -> list[str]:
     """The paths of the images of a conversation, in order."""
     parts = [part for m in messages if isinstance(m.get("content"), list) for part in m["content"]]

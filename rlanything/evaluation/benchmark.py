@@ -18,7 +18,9 @@ from rlanything.domains.registry import make_domain, resolve_options
 from rlanything.errors import ConfigError, RunError
 from rlanything.evaluation.figures import summarise
 from rlanything.evaluation.play import evaluation_batch, evaluation_rollout, evaluation_tasks, play
+from rlanything.plan.models import check_local, check_tools
 from rlanything.plan.plan import Plan, make_plan
+from rlanything.plan.prompts import check_templates
 from rlanything.plan.show import print_devices
 from rlanything.run import Run, use_devices
 from rlanything.runs.folder import RunFolder, remove
@@ -61,15 +63,22 @@ def _print_plan(plan: Plan, progress: Progress) -> None:
     config = plan.config
     progress.line(to_yaml(config).rstrip())
     if config.experiment.num_device:  # a CPU's memory is not planned, and a model need not tell its size
-        print_devices(plan, progress)
+        chats, _, too_large = print_devices(plan, progress)
+    else:
+        chats, too_large = check_local(plan), ""
     domain, evaluation = make_domain(config), config.evaluation
+    check_tools(chats, domain)
     for split in evaluation.splits:
         tasks = evaluation_tasks(domain, split, evaluation.num_task, config.experiment.seed)
+        for task in tasks[:1]:
+            check_templates(domain, task, chats)
         progress.line(
             f"{split}: {len(tasks)} tasks x {evaluation.num_rollout} episodes of at most "
             f"{evaluation_rollout(config).max_interaction_step} turns"
         )
     progress.line("nothing was started")
+    if too_large:
+        raise ConfigError(too_large)
 
 
 def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,6 +27,11 @@ def check_models(plan: Plan, roles: Iterable[Role]) -> dict[Role, Chat]:
     config = plan.config
     on_accelerator = config.experiment.num_device > 0
     return {r: check_role(config.model.of(r), config.engine.of(r), r in plan.learners, on_accelerator) for r in roles}
+
+
+def check_local(plan: Plan) -> dict[Role, Chat]:
+    """As `check_models`, of the models in local folders: a hub model is looked at when the run starts."""
+    return check_models(plan, [role for role in plan.roles if Path(plan.config.model.of(role).path).is_dir()])
 
 
 def check_images(plan: Plan, chats: Mapping[Role, Chat], size: tuple[int, int] | None) -> list[str]:
@@ -74,14 +80,29 @@ def check_role(model: ModelConfig, engine: EngineConfig, learns: bool, on_accele
     return chat
 
 
+def described_size(model: ModelConfig) -> int:
+    """The number of parameters of the model that a config.json describes. Raises ModelError if transformers cannot make
+    it."""
+    with loading(model.path):
+        config = AutoConfig.from_pretrained(model.path, trust_remote_code=model.trust_remote_code)
+        return sum(parameter.numel() for parameter in _described(config).parameters())
+
+
+def _described(config: Any) -> torch.nn.Module:
+    """The model that a config describes, on the meta device: nothing is allocated."""
+    kind = AutoModelForImageTextToText if reads_images(config) else AutoModelForCausalLM
+    with torch.device("meta"):
+        made: torch.nn.Module = kind.from_config(config)
+    return made
+
+
 def check_loads(config: Any, path: str) -> None:
     """Check that transformers can make the model that a config describes, and that the weights' files fit it.
 
     Nothing is allocated: the model is made on the meta device. Raises ModelError.
     """
-    kind = AutoModelForImageTextToText if reads_images(config) else AutoModelForCausalLM
-    with loading(path), torch.device("meta"):
-        made = {name: list(tensor.shape) for name, tensor in kind.from_config(config).state_dict().items()}
+    with loading(path):
+        made = {name: list(tensor.shape) for name, tensor in _described(config).state_dict().items()}
         with suppress(OSError):  # there is none, or none that can be read: transformers then does without
             GenerationConfig.from_pretrained(path)
     for file in sorted(local_folder(path).glob("*.safetensors")):

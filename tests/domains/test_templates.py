@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 from contextlib import closing
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ from rlanything.config.schema import Config, DatasetConfig, ExperimentConfig, Mo
 from rlanything.domains.registry import make_domain
 from rlanything.domains.templates import Template, load_templates
 from rlanything.engines.chat import Chat
+from rlanything.engines.template import ChatError
 from rlanything.errors import ConfigError
 from rlanything.plan.prompts import check_templates
 from rlanything.rollout.history import History
@@ -161,10 +163,35 @@ def test_a_name_that_a_template_cannot_have_is_found_before_models_are_loaded(
     (folder / f"{name}.jinja").write_text(text)
     with closing(alfworld(world, folder, tmp_path)) as domain:
         with pytest.raises(ConfigError, match=f"{name}.jinja: .*has no attribute '{fault}'"):
-            check_templates(domain, domain.tasks("train")[0])
+            check_templates(domain, domain.tasks("train")[0], {})
 
 
 def test_a_template_that_takes_real_texts_apart_is_left_to_the_first_real_prompt(world, folder, tmp_path):
     (folder / "policy.jinja").write_text("{{ first.split('Your task is to:')[1] }}")
     with closing(alfworld(world, folder, tmp_path)) as domain:
-        check_templates(domain, domain.tasks("train")[0])
+        check_templates(domain, domain.tasks("train")[0], {})
+
+
+@pytest.mark.parametrize(
+    ("files", "role", "fault"),
+    [
+        ((), "policy", True),
+        (("policy.jinja",), "policy", True),
+        (("policy.raw.jinja",), "policy", False),
+        (("policy.raw.jinja",), "reward", True),
+        (("judge.raw.jinja",), "reward", False),
+        (("rewrite.raw.jinja",), "rewriter", False),
+    ],
+)
+def test_a_model_without_a_chat_template_reads_raw_prompts_and_no_others(world, folder, tmp_path, files, role, fault):
+    for name in files or ("rewrite.jinja",):
+        (folder / name).write_text("{{ task }}")
+    shutil.copytree(world.model, tmp_path / "model")
+    (tmp_path / "model/chat_template.jinja").unlink()
+    chat = Chat(ModelConfig(path=str(tmp_path / "model")))
+    with closing(alfworld(world, folder, tmp_path)) as domain:
+        task = domain.tasks("train")[0]
+        if not fault:
+            return check_templates(domain, task, {role: chat})
+        with pytest.raises(ChatError, match=r"model: its tokenizer has no chat template; .*NAME.raw.jinja"):
+            check_templates(domain, task, {role: chat})

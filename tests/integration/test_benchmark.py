@@ -1,11 +1,14 @@
 """`alfworld_eval.py`: a table, a parquet of episodes, and a second call that plays nothing anew."""
 
-import subprocess
+import shutil
 
 import pytest
 from runs_helpers import command, small_config
 
+from rlanything.config.schema import ModelConfig
 from rlanything.domains.registry import make_domain
+from rlanything.engines.chat import Chat
+from rlanything.engines.template import ChatError
 from rlanything.errors import ConfigError, RunError
 from rlanything.evaluation import benchmark as module
 from rlanything.evaluation.benchmark import table_rows
@@ -15,13 +18,13 @@ from rlanything.runs.store import part_path, parts, read_rows
 pytestmark = pytest.mark.integration
 
 
-def test_the_command_judges_where_a_reward_model_is_named_and_repeats_itself(world, tmp_path):
+def test_the_command_judges_where_a_reward_model_is_named_and_repeats_itself(world, tmp_path, forked):
     config = small_config(world.games, world.model, tmp_path, "eval")
     config.model.rewriter.path = ""
     line = command(config, tmp_path, "alfworld_eval.py")
     records = []
     for _ in range(2):
-        result = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
+        result = forked.run(line[1:])
         assert result.returncode == 0 and "eval_in_distribution" in result.stdout, result.stderr
         found = read_jsonl(tmp_path / "eval/metrics.jsonl")
         records.append(
@@ -34,6 +37,47 @@ def test_the_command_judges_where_a_reward_model_is_named_and_repeats_itself(wor
     assert {"RM process", "RM outcome"} <= row.keys() and "tests right" not in row
     kinds = [v for k, v in first.items() if k.startswith("success_rate/")]
     assert kinds and all(0 <= v <= 1 for v in kinds)
+
+
+RAW = """\
+Household. {{ first }}
+{% for step in steps %}
+{{ step.action }}: {{ step.observation }}
+{% endfor %}
+{% for action in actions %}
+{{ loop.index0 }}) {{ action }}
+{% endfor %}
+Choice: \\boxed{"""
+
+
+def test_a_checkpoint_without_a_chat_template_is_measured_in_the_prompts_of_its_training(world, tmp_path, forked):
+    (tmp_path / "prompts").mkdir()
+    (tmp_path / "prompts/policy.raw.jinja").write_text(RAW)
+    (tmp_path / "prompts/judge.raw.jinja").write_text("{{ task }} {{ steps[-1].response }} Score: ")
+    shutil.copytree(world.model, tmp_path / "model", ignore=shutil.ignore_patterns("chat_template*"))
+    config = small_config(world.games, tmp_path / "model", tmp_path, "eval")
+    config.model.rewriter.path, config.dataset.prompt = "", str(tmp_path / "prompts")
+    config.dataset.options, config.rollout.history = {"first_number": 0, "show_actions": "all"}, "paper"
+    result = forked.run(command(config, tmp_path, "alfworld_eval.py")[1:])
+    assert result.returncode == 0 and "eval_in_distribution" in result.stdout, result.stderr
+    chat = Chat(ModelConfig(path=str(tmp_path / "model")))
+    [file] = (tmp_path / "eval/evaluations").glob("*eval_in_distribution*")
+    for row in read_rows(file):
+        assert len(row["turns"]) > 1
+        for i, turn in enumerate(row["turns"]):
+            text = chat.tokenizer.decode(turn["prompt"]["ids"])
+            assert text.startswith("Household. ") and text.endswith("Choice: \\boxed{") and "0) " in text
+            assert all(f": {before['observation']}" in text for before in row["turns"][:i])
+        assert all(chat.tokenizer.decode(j["prompt"]["ids"]).endswith("Score: ") for j in row["judgements"])
+    assert (tmp_path / "eval/prompts/policy.raw.jinja").read_text() == RAW
+
+
+def test_a_model_without_a_chat_template_is_refused_by_the_dry_run_of_an_evaluation(world, tmp_path):
+    shutil.copytree(world.model, tmp_path / "model", ignore=shutil.ignore_patterns("chat_template*"))
+    config = small_config(world.games, tmp_path / "model", tmp_path, "eval")
+    config.dry_run = True
+    with pytest.raises(ChatError, match="no chat template"):
+        module.benchmark(config)
 
 
 def test_a_dry_run_of_an_evaluation_starts_nothing(world, tmp_path, capsys):
