@@ -1,4 +1,4 @@
-"""Which models a run has, and whether one process can hold them. Pure."""
+"""What a configuration makes of a run: its models, its tasks, and whether one process can hold it. Pure."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ def engine_roles(config: Config, learns: bool = True) -> list[Role]:
         judges = judges and config.evaluation.judge and bool(config.model.reward.path)
     has_engine = {"policy": True, "reward": judges, "rewriter": learns and config.adaptation.enabled}
     return [role for role in ROLES if has_engine[role]]
+
+
+def most_tasks(config: Config) -> int:
+    """Tasks that a training step plays at most, candidates included."""
+    return config.rollout.num_trial + config.adaptation.max_candidate * config.adaptation.enabled
 
 
 def needs_cluster(config: Config) -> bool:

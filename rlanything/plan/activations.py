@@ -1,4 +1,4 @@
-"""Estimate the memory of a learner's activations: what a forward pass keeps for the backward pass."""
+"""Estimate the memory that a learner takes beside its weights and its optimizer: activations, logits, a transfer."""
 
 from __future__ import annotations
 
@@ -9,20 +9,25 @@ from dataclasses import dataclass
 import torch
 
 from rlanything.config.schema import LearnerConfig, ModelConfig
+from rlanything.learner.model import GPU_CHUNKS, HEAD_CHUNK_ELEMENTS
 from rlanything.weights.files import local_folder
 from rlanything.weights.precision import torch_dtype
+from rlanything.weights.transfer.pieces import PIECE_BYTES
 
 LAYER_BYTES = 34  # a token's and a unit of width's in one layer, 16-bit, without attention scores: arXiv 2205.05198
 ASPECT = 128  # width over layers of common decoders, to guess both from the number of parameters
 CHECKPOINT_BYTES = 4  # a layer's input is kept in float32, under autocast too
+VOCABULARY = 152_064  # tokens of Qwen2.5's larger models, if nothing tells the model's own
+LOGITS_BYTES = 12  # a logit in float32, its log-probability, and the gradient of that
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """A decoder's width and number of layers."""
+    """A decoder's width, number of layers, and vocabulary [tokens]."""
 
     width: int
     layers: int
+    vocabulary: int
     known: bool
     """Read from config.json; else guessed from the number of parameters."""
 
@@ -37,17 +42,34 @@ def model_shape(model: ModelConfig, parameters: float) -> Shape:
         found = json.loads(file.read_text(encoding="utf-8"))
         found = found.get("text_config") or found
         if "hidden_size" in found and "num_hidden_layers" in found:
-            return Shape(width=found["hidden_size"], layers=found["num_hidden_layers"], known=True)
+            return Shape(
+                width=found["hidden_size"],
+                layers=found["num_hidden_layers"],
+                vocabulary=found.get("vocab_size", VOCABULARY),
+                known=True,
+            )
     width = (parameters * ASPECT / 12) ** (1 / 3)
-    return Shape(width=round(width), layers=round(width / ASPECT), known=False)
+    return Shape(width=round(width), layers=round(width / ASPECT), vocabulary=VOCABULARY, known=False)
 
 
 def activation_bytes(shape: Shape, config: LearnerConfig, on_accelerator: bool) -> float:
-    """Bytes of `micro_batch_tokens` tokens. With checkpointing each layer keeps its input, and one is computed anew."""
+    """Bytes of `micro_batch_tokens` tokens, and of the chunk of logits that is computed at once.
+
+    With checkpointing each layer keeps its input, and one layer is computed anew.
+    """
     wide = 1 if torch_dtype(config.dtype, on_accelerator) is torch.bfloat16 else 2
     layer = LAYER_BYTES * wide * shape.width
     if config.gradient_checkpointing:
         token = shape.layers * CHECKPOINT_BYTES * shape.width + layer
     else:
         token = shape.layers * layer
-    return float(config.micro_batch_tokens * token)
+    logits = min(
+        config.micro_batch_tokens * shape.vocabulary, HEAD_CHUNK_ELEMENTS * (GPU_CHUNKS if on_accelerator else 1)
+    )
+    return float(config.micro_batch_tokens * token + logits * LOGITS_BYTES)
+
+
+def transfer_bytes(shape: Shape) -> float:
+    """Bytes that new weights take on their way to the engines: the largest tensor, which ZeRO-3 gathers in float32,
+    and two pieces of the transfer."""
+    return float(shape.vocabulary * shape.width * 4 + 2 * PIECE_BYTES)

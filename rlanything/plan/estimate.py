@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rlanything.config.roles import most_tasks
 from rlanything.config.section import Learner, Role
 from rlanything.plan.memory import ModelSize
 from rlanything.plan.plan import Plan
@@ -51,7 +52,7 @@ def estimate(plan: Plan, sizes: Mapping[Role, ModelSize], tokens: Mapping[Role, 
     """The estimate from the tokens that each role makes in a step at most. Learners train what their role makes."""
     config = plan.config
     rollout = config.rollout
-    episodes = rollout.num_trial * rollout.num_rollout_per_trial
+    episodes = most_tasks(config) * rollout.num_rollout_per_trial
     playing = min(episodes, rollout.max_concurrent * max(1, len(plan.placement.hosts)))
     at_once = {"policy": playing, "reward": playing * config.reward.num_evaluation}
     at_once["rewriter"] = config.adaptation.max_candidate

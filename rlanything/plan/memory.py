@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,8 @@ import torch
 from rlanything.config.schema import Config, LearnerConfig, ModelConfig
 from rlanything.config.section import Role
 from rlanything.errors import ConfigError
+from rlanything.plan.activations import activation_bytes, model_shape, transfer_bytes
+from rlanything.plan.models import described_size
 from rlanything.plan.plan import Plan
 from rlanything.weights.files import check_files, local_folder, tensor_shapes
 from rlanything.weights.precision import torch_dtype
@@ -25,8 +27,10 @@ ADAPTER_WIDTH = 0.9
 _SIZE_IN_NAME = re.compile(r"(\d+(?:\.\d+)?)\s*([BM])\b", re.IGNORECASE)
 
 ENGINE, WEIGHTS, LEARNER = "engine", "engine's weights", "learner"
+ACTIVATIONS, TRANSFER = "activations", "transfer"
 Parts = dict[tuple[Role, str], float]
-"""GiB of what an accelerator holds: a role's ENGINE, the WEIGHTS of that engine, and its LEARNER."""
+"""GiB of what an accelerator holds: a role's ENGINE, the WEIGHTS of that engine, its LEARNER, and what that takes while
+it computes (ACTIVATIONS) or hands over new weights (TRANSFER)."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +42,15 @@ class ModelSize:
 
 
 def model_size(model: ModelConfig) -> ModelSize:
-    """Read it from the model's local files, else from its name. Raises ConfigError if neither tells, and ModelError."""
-    folder = local_folder(model.path)
+    """Read it from the files of a model's folder, from the config.json of a hub's model that was looked at before, else
+    from its name. Raises ConfigError if nothing tells the size, and ModelError."""
+    folder = Path(model.path)
     if folder.is_dir():
         check_files(folder)
-    if files := sorted(folder.glob("*.safetensors")):
-        return ModelSize(sum(math.prod(shape) for f in files for shape in tensor_shapes(f).values()), "its files")
+        if files := sorted(folder.glob("*.safetensors")):
+            return ModelSize(sum(math.prod(shape) for f in files for shape in tensor_shapes(f).values()), "its files")
+    elif (local_folder(model.path) / "config.json").is_file():
+        return ModelSize(described_size(model), "config.json")
     match = _SIZE_IN_NAME.search(Path(model.path).name)
     if match:
         return ModelSize(float(match[1]) * (1e9 if match[2].upper() == "B" else 1e6), "its name")
@@ -52,22 +59,25 @@ def model_size(model: ModelConfig) -> ModelSize:
 
 
 def engine_gib(config: Config, role: Role, size: ModelSize) -> tuple[float, float]:
-    """GiB of an engine's weights and of its KV cache, on each of its devices.
-
-    Raises ConfigError if the weights do not fit into vLLM's share of an accelerator.
-    """
+    """GiB of an engine's weights and of its KV cache, on each of its devices."""
     engine, memory = config.engine.of(role), config.experiment.device_memory_gb
     on_accelerator = config.experiment.num_device > 0 and engine.kind == "vllm"
     weights = size.parameters * torch_dtype(engine.dtype, on_accelerator).itemsize / engine.tensor_parallel_size / GIB
     if not on_accelerator:
         return weights, engine.kv_cache_gb if engine.kind == "vllm" else 0.0
-    share = engine.gpu_memory_utilization * memory
-    if weights >= share:
-        raise ConfigError(
-            f"engine.{role}.gpu_memory_utilization={engine.gpu_memory_utilization:g} of {memory:g} GiB is {share:.1f}, "
-            f"and its weights take {weights:.1f}; raise it, or engine.{role}.tensor_parallel_size"
-        )
-    return weights, share - weights
+    return weights, max(0.0, engine.gpu_memory_utilization * memory - weights)
+
+
+def engine_faults(config: Config, sizes: Mapping[Role, ModelSize]) -> Iterator[str]:
+    """Name the engines whose weights leave nothing of vLLM's share of an accelerator."""
+    memory = config.experiment.device_memory_gb
+    for role, size in sizes.items():
+        (weights, cache), share = engine_gib(config, role, size), config.engine.of(role).gpu_memory_utilization
+        if config.experiment.num_device and config.engine.of(role).kind == "vllm" and not cache:
+            yield (
+                f"engine.{role}.gpu_memory_utilization={share:g} of {memory:g} GiB is {share * memory:.1f}, and its "
+                f"weights take {weights:.1f}; raise it, or engine.{role}.tensor_parallel_size"
+            )
 
 
 def learner_bytes(parameters: float, config: LearnerConfig, world: int, on_accelerator: bool = True) -> float:
@@ -106,7 +116,6 @@ def device_gib(plan: Plan, sizes: Mapping[Role, ModelSize]) -> dict[tuple[int, i
 
     A vLLM engine takes its share. The small engine computes on the CPU and takes nothing. An engine's weights are
     listed by themselves too if learners hand new ones over on the accelerator.
-    Raises ConfigError if an engine's weights do not fit into its share.
     """
     config, placement = plan.config, plan.placement
     hand_over = any(route.how == "ipc" for route in plan.routes.values())
@@ -119,16 +128,21 @@ def device_gib(plan: Plan, sizes: Mapping[Role, ModelSize]) -> dict[tuple[int, i
                 if hand_over:
                     needs[slot.node, device][role, WEIGHTS] = weights
     for role in plan.learners:
-        taken = learner_bytes(sizes[role].parameters, config.training.of(role), len(placement.learners)) / GIB
+        training, shape = config.training.of(role), model_shape(config.model.of(role), sizes[role].parameters)
+        parts = {
+            LEARNER: learner_bytes(sizes[role].parameters, training, len(placement.learners)) / GIB,
+            ACTIVATIONS: activation_bytes(shape, training, on_accelerator=True) / GIB,
+            TRANSFER: transfer_bytes(shape) / GIB,
+        }
         for slot in placement.learners:
             for device in slot.devices:
-                needs[slot.node, device][role, LEARNER] = taken
+                needs[slot.node, device] |= {(role, kind): gib for kind, gib in parts.items()}
     return needs
 
 
 def check_memory(config: Config, needs: Mapping[tuple[int, int], Parts]) -> str:
     """Describe the fullest accelerator in one line. Raises ConfigError, naming its largest part, if it cannot fit."""
-    held = [(where, parts) for where, all_parts in needs.items() for parts in _turns(all_parts)]
+    held = [(where, parts) for where, all_parts in needs.items() for parts in _turns(all_parts, _in_turn(needs))]
     (node, device), parts = max(held, key=lambda item: sum(item[1].values()))
     total, limit = sum(parts.values()), config.experiment.device_memory_gb
     summands = " + ".join(f"{role} {kind} {gib:.1f}" for (role, kind), gib in parts.items())
@@ -139,26 +153,57 @@ def check_memory(config: Config, needs: Mapping[tuple[int, int], Parts]) -> str:
             remedies = _smaller_learner(config, role)
         elif kind == ENGINE:
             remedies = [f"lower engine.{role}.gpu_memory_utilization"]
-        else:
+        elif kind == WEIGHTS:
             remedies = [f"raise engine.{role}.tensor_parallel_size"]
+        else:
+            remedies = []
+        for part, gib in parts.items():
+            if part[1] == ACTIVATIONS and total - gib < limit:  # else no micro-batch is small enough
+                remedies = [*_fewer_activations(config, part[0]), *remedies]
         if any(part[1] == WEIGHTS for part in parts):
             remedies.append("set cluster.weight_transfer=store")
-        raise ConfigError(f"{line}: the {role} {kind} is too large; {', or '.join(remedies)}")
+        are = "are" if kind in (WEIGHTS, ACTIVATIONS) else "is"
+        raise ConfigError(f"{line}: the {role} {kind} {are} too large; {', or '.join(remedies)}")
     return line
 
 
-def _turns(parts: Parts) -> list[Parts]:
+def fits(config: Config, needs: Mapping[tuple[int, int], Parts], role: Role) -> bool:
+    """True if a role's own parts fit an accelerator by themselves."""
+    own = [{part: gib for part, gib in parts.items() if part[0] == role} for parts in needs.values()]
+    turns = (sum(turn.values()) for parts in own if parts for turn in _turns(parts, _in_turn(needs)))
+    return max(turns, default=0.0) <= config.experiment.device_memory_gb
+
+
+def _in_turn(needs: Mapping[tuple[int, int], Parts]) -> bool:
+    """True if engines and learners share an accelerator: learners then hold memory only while they work, everywhere."""
+    return any({ENGINE, LEARNER} <= {kind for _, kind in parts} for parts in needs.values())
+
+
+def _turns(parts: Parts, in_turn: bool) -> list[Parts]:
     """The sets of parts that the accelerator holds at one time.
 
-    Engines and learners that share it take turns: it holds all its engines, or one learner. The learner has the
-    engines' weights beside it if it hands them new ones.
+    If engines and learners take turns, it holds all its engines, or one learner; else both learners. One learner at a
+    time computes, or hands over new weights; then it has the weights of engines that share the accelerator beside it.
     """
     engines, weights, learners = (
         {part: gib for part, gib in parts.items() if part[1] == kind} for kind in (ENGINE, WEIGHTS, LEARNER)
     )
-    if engines and learners:
-        return [engines, *({part: gib} | weights for part, gib in learners.items())]
-    return [parts]
+    turns = [engines] if engines else []
+    for role, _ in learners:
+        held = {part: gib for part, gib in learners.items() if not in_turn or part[0] == role}
+        turns += [
+            held | beside | {(role, kind): parts[role, kind]}
+            for kind, beside in ((ACTIVATIONS, {}), (TRANSFER, weights))
+            if (role, kind) in parts
+        ] or [held | weights]
+    return turns
+
+
+def _fewer_activations(config: Config, role: Role) -> list[str]:
+    way = (
+        [] if config.training.of(role).gradient_checkpointing else [f"set training.{role}.gradient_checkpointing=true"]
+    )
+    return [*way, f"lower training.{role}.micro_batch_tokens"]
 
 
 def _smaller_learner(config: Config, role: Role) -> list[str]:

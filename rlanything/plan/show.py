@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from rlanything.config.load import to_yaml
+from rlanything.config.roles import most_tasks
 from rlanything.config.section import Role
 from rlanything.domains.registry import make_domain
 from rlanything.engines.chat import Chat
-from rlanything.errors import TaskError
+from rlanything.errors import ConfigError, TaskError
 from rlanything.plan.activations import activation_bytes, model_shape
 from rlanything.plan.checks import check_domain
 from rlanything.plan.estimate import advice, estimate, told
-from rlanything.plan.memory import GIB, ModelSize, check_memory, device_gib, engine_gib, learner_bytes, model_size
-from rlanything.plan.models import check_images, check_models, check_tools
+from rlanything.plan.memory import (
+    GIB,
+    ModelSize,
+    Parts,
+    check_memory,
+    device_gib,
+    engine_faults,
+    engine_gib,
+    fits,
+    learner_bytes,
+    model_size,
+)
+from rlanything.plan.models import check_images, check_local, check_tools
 from rlanything.plan.placement import where
 from rlanything.plan.plan import Plan
 from rlanything.plan.prompts import check_templates
@@ -25,22 +38,23 @@ from rlanything.runs.progress import Progress
 def print_plan(plan: Plan, progress: Progress) -> None:
     """Print everything of a training run, start nothing.
 
-    Raises ConfigError if the plan cannot fit, and TaskError after all is printed if the data is missing.
+    After all is printed, raises ConfigError if the plan cannot fit, else TaskError if the data is missing.
     """
-    config, fault = plan.config, ""
+    config, missing = plan.config, ""
     experiment = config.experiment
     progress.line(to_yaml(config).rstrip())
     check_place(Path(experiment.output_dir) / experiment.name, f"experiment.output_dir={experiment.output_dir}")
-    chats, sizes = print_devices(plan, progress)
-    rollout, reward = config.rollout, config.reward
-    episodes = rollout.num_trial * rollout.num_rollout_per_trial
+    chats, sizes, too_large = print_devices(plan, progress)
+    rollout, reward, tried = config.rollout, config.reward, most_tasks(config)
+    episodes = tried * rollout.num_rollout_per_trial
     turns = episodes * rollout.max_interaction_step
     tokens = rollout.max_interaction_step * rollout.max_response_tokens
     tokens = episodes * min(tokens, rollout.max_episode_tokens or tokens)
+    candidates = tried - rollout.num_trial
     progress.line(
-        f"a step: {rollout.num_trial} tasks (and up to {config.adaptation.max_candidate} candidates) x "
-        f"{rollout.num_rollout_per_trial} episodes = {episodes} episodes, at most {turns} turns, "
-        f"{tokens / 1e6:.2f} M policy tokens"
+        f"a step at most: {rollout.num_trial} tasks{f' and {candidates} candidates' if candidates else ''} x "
+        f"{rollout.num_rollout_per_trial} episodes = {episodes} episodes, {turns} turns, {tokens / 1e6:.2f} M policy "
+        "tokens"
     )
     rewritten = config.adaptation.max_candidate * config.adaptation.max_response_tokens
     made: dict[Role, float] = {"policy": tokens, "rewriter": rewritten * config.adaptation.enabled}
@@ -52,22 +66,22 @@ def print_plan(plan: Plan, progress: Progress) -> None:
             progress.line(line)
         made["reward"] = 0.0
         if domain.judging and reward.num_evaluation:
-            covered, num = ("task", rollout.num_trial) if domain.judging.covers == "task" else ("turn", turns)
+            covered, num = ("task", tried) if domain.judging.covers == "task" else ("turn", turns)
             num *= reward.num_evaluation
             made["reward"] = num * reward.max_response_tokens
             progress.line(
                 f"{reward.num_evaluation} judgements a {covered}: at most {num} a step, "
-                f"{made['reward'] / 1e6:.2f} M reward model tokens; candidates add their share"
+                f"{made['reward'] / 1e6:.2f} M reward model tokens"
             )
         split = config.dataset.train_split
         tasks, drawn = domain.tasks(split), len(training_tasks(config, domain))
         for task in tasks[:1]:
-            check_templates(domain, task)
+            check_templates(domain, task, chats)
         progress.line(f"{split}: {len(tasks)} tasks" + (f", {drawn} of them train" if drawn < len(tasks) else ""))
         if num := domain.executions(tasks):
             progress.line(f"the sandbox: at most {num} programs a step")
     except TaskError as error:  # a plan may be made on a machine without the data
-        fault = f"the run would stop here: {error}"
+        missing = f"the run would stop here: {error}"
     if config.experiment.num_device and "reward" in made:  # without the domain nobody knows what it judges
         found = estimate(plan, sizes, made)
         for line in (told(found), *advice(plan, found)):
@@ -77,27 +91,28 @@ def print_plan(plan: Plan, progress: Progress) -> None:
         f"the run: {config.experiment.total_step} steps, {config.experiment.total_step * updates} policy updates; "
         "nothing was started"
     )
-    if fault:
-        raise TaskError(fault)
+    if too_large:
+        raise ConfigError("\n".join(filter(None, (too_large, missing))))
+    if missing:
+        raise TaskError(missing)
 
 
-def print_devices(plan: Plan, progress: Progress) -> tuple[dict[Role, Chat], dict[Role, ModelSize]]:
+def print_devices(plan: Plan, progress: Progress) -> tuple[dict[Role, Chat], dict[Role, ModelSize], str]:
     """Print the devices of each model and the memory that they must hold.
 
-    Returns the chats of models in local folders, and the sizes of all.
-
-    Raises ConfigError if the memory is too small.
+    Returns the chats of models in local folders, the sizes of all, and what is too large for the memory, with ways to
+    make it smaller; empty if all fits.
     """
     config, placement, experiment = plan.config, plan.placement, plan.config.experiment
     sizes: dict[Role, ModelSize] = {role: model_size(config.model.of(role)) for role in plan.roles}
-    # A hub model is looked at when the run starts.
-    chats = check_models(plan, [role for role in plan.roles if Path(config.model.of(role).path).is_dir()])
-    rows = [_row(plan, role, size) for role, size in sizes.items()]
+    chats = check_local(plan)
     total = experiment.num_node * experiment.num_device
+    needs = device_gib(plan, sizes) if total else {}
+    rows = [_row(plan, role, size, needs) for role, size in sizes.items()]
     on = f"{total} accelerators, {config.cluster.placement}" if total else "the CPU"
     header = [name for name in rows[0] if any(row[name] for row in rows)]
     progress.table(
-        f"Plan: {experiment.num_node} node(s), {on}; GiB per device, without activations",
+        f"Plan: {experiment.num_node} node(s), {on}; GiB per device",
         header,
         [[row[name] for name in header] for row in rows],
     )
@@ -105,29 +120,22 @@ def print_devices(plan: Plan, progress: Progress) -> tuple[dict[Role, Chat], dic
         if slots and plan.needs_cluster:
             on_devices = experiment.num_device if slots[0].devices else 0
             progress.line(f"{what}: {len(slots)}, on {where(slots, on_devices)}")
-    if total:
-        for role in plan.learners:
-            progress.line(_activations(plan, role, sizes[role]))
-        progress.line(check_memory(config, device_gib(plan, sizes)))
-    return chats, sizes
+    if not total:
+        return chats, sizes, ""
+    for role in plan.learners:
+        progress.line(
+            f"activations of the {role} learner: {config.training.of(role).micro_batch_tokens:,} tokens at once, "
+            f"{model_shape(config.model.of(role), sizes[role].parameters)}"
+        )
+    faults = list(engine_faults(config, sizes))
+    try:
+        progress.line(check_memory(config, needs))
+    except ConfigError as error:
+        faults.append(str(error))
+    return chats, sizes, "\n".join(faults)
 
 
-def _activations(plan: Plan, role: Role, size: ModelSize) -> str:
-    training, limit = plan.config.training.of(role), plan.config.experiment.device_memory_gb
-    shape = model_shape(plan.config.model.of(role), size.parameters)
-    gib = activation_bytes(shape, training, on_accelerator=True) / GIB
-    held = learner_bytes(size.parameters, training, len(plan.placement.learners)) / GIB
-    line = (
-        f"activations of the {role} learner: {gib:.1f} GiB for {training.micro_batch_tokens:,} tokens at once "
-        f"({shape}); {gib + held:.1f} with the learner"
-    )
-    if gib + held <= limit:
-        return line
-    way = "" if training.gradient_checkpointing else f"set training.{role}.gradient_checkpointing=true, or "
-    return f"{line}, more than {limit:g}: {way}lower training.{role}.micro_batch_tokens"
-
-
-def _row(plan: Plan, role: Role, size: ModelSize) -> dict[str, str]:
+def _row(plan: Plan, role: Role, size: ModelSize, needs: Mapping[tuple[int, int], Parts]) -> dict[str, str]:
     """A role's cells by their column."""
     config, placement, several = plan.config, plan.placement, plan.needs_cluster
     engine, num_device = config.engine.of(role), config.experiment.num_device
@@ -137,13 +145,21 @@ def _row(plan: Plan, role: Role, size: ModelSize) -> dict[str, str]:
         "parameters": f"{size.parameters / 1e9:.3g} B ({size.source})",
         "replicas x tp": f"{engine.num_replica} x {engine.tensor_parallel_size}",
         "engines on": where(placement.engines[role], num_device) if several else "",
-        "engine weights": f"{weights:.2f}",
+        "weights": f"{weights:.2f}",
         "KV cache": f"{cache:.2f}" if cache else "",
         "learner": "",
-        "new weights by": "",
+        "activations": "",
+        "sent by": "",
+        "fits": "",
     }
     if role in plan.learners:
-        held = learner_bytes(size.parameters, config.training.of(role), len(placement.learners), num_device > 0)
+        training = config.training.of(role)
+        held = learner_bytes(size.parameters, training, len(placement.learners), num_device > 0)
+        shape = model_shape(config.model.of(role), size.parameters)
         row["learner"] = f"{held / GIB:.2f}"
-        row["new weights by"] = plan.routes[role].how if several else ""
+        row["activations"] = f"{activation_bytes(shape, training, num_device > 0) / GIB:.2f}"
+        row["sent by"] = plan.routes[role].how if several else ""
+    if num_device:
+        served = not list(engine_faults(config, {role: size}))
+        row["fits"] = "yes" if served and fits(config, needs, role) else "no"
     return row

@@ -34,7 +34,7 @@ def test_a_replica_reads_its_weights_once_for_all_sequences_of_a_pass():
 def test_engines_work_beside_each_other_and_learners_one_after_the_other():
     found = seconds(plan_of(8, policy=4, reward=2))
     assert found.rollout_s == max(found.engines["policy"], found.engines["reward"])
-    assert found.engines["policy"] == pytest.approx(decode_s(7.0e9, 1, 0.5e6, 32))  # 16 x 8 episodes, 4 replicas
+    assert found.engines["policy"] == pytest.approx(decode_s(7.0e9, 1, 0.5e6, 40))  # 20 x 8 episodes, 4 replicas
     assert found.updates["policy"] == pytest.approx((6 + 2 + 2) * 7.0e9 * 2.0e6 / (8 * FLOPS * SHARE))
     assert found.total_s == pytest.approx(
         found.rollout_s + found.engines["rewriter"] + found.updates["policy"] + found.updates["reward"]

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import NonNegativeFloat, NonNegativeInt
 
+from rlanything.config.roles import most_tasks
 from rlanything.config.schema import Config
 from rlanything.domains.base import Env, Observation, ParsedAction, SandboxFailure
 from rlanything.domains.coding import prompts
@@ -95,9 +96,9 @@ class CodingDomain(ProblemDomain):
 
     def executions(self, tasks: Sequence[Task]) -> int:
         """Every program on the problem's own tests, and on those that the reward model writes."""
-        rollout = self.config.rollout
         own = max((len(self.own_tests(task)) for task in tasks), default=0)
-        return rollout.num_trial * rollout.num_rollout_per_trial * (own + self.config.reward.num_evaluation)
+        episodes = most_tasks(self.config) * self.config.rollout.num_rollout_per_trial
+        return episodes * (own + self.config.reward.num_evaluation)
 
     def opening(self, task: Task, first: Observation) -> list[Message]:
         system = prompts.policy_system(task.payload, self.config.sandbox.packages)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
+from rlanything.config.roles import most_tasks
 from rlanything.config.schema import Config
 from rlanything.domains.answers import without_thoughts
 from rlanything.domains.base import Env, Observation, ParsedAction, Step
@@ -108,7 +109,7 @@ class ReasoningDomain(ProblemDomain):
         """The calls of the tool, one a turn."""
         rollout = self.config.rollout
         turns = min(rollout.max_interaction_step, self.options.max_calls)
-        return rollout.num_trial * rollout.num_rollout_per_trial * turns if self.options.tool else 0
+        return most_tasks(self.config) * rollout.num_rollout_per_trial * turns if self.options.tool else 0
 
     def opening(self, task: Task, first: Observation) -> list[Message]:
         packages = self.config.sandbox.packages if self.options.tool else None

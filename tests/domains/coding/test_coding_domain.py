@@ -240,4 +240,5 @@ def test_a_plan_counts_every_program_on_the_problems_and_the_judges_tests(domain
     domain.config.reward.num_evaluation = 4
     tasks = domain.tasks("train")
     most = max(len(domain.own_tests(task)) for task in tasks)
-    assert domain.executions(tasks) == 15 * (most + 4)
+    domain.config.adaptation.max_candidate, domain.config.adaptation.enabled = 2, True
+    assert domain.executions(tasks) == (3 + 2) * 5 * (most + 4)

@@ -239,4 +239,7 @@ def test_a_plan_counts_a_call_of_the_tool_in_every_turn_as_far_as_calls_are_exec
         domain = make(**options)
         rollout = domain.config.rollout
         rollout.num_trial, rollout.num_rollout_per_trial, rollout.max_interaction_step = 3, 5, 7
+        domain.config.adaptation.max_candidate, domain.config.adaptation.enabled = 2, True
+        assert domain.executions(domain.tasks("train")) == (3 + 2) * 5 * calls
+        domain.config.adaptation.enabled = False
         assert domain.executions(domain.tasks("train")) == 15 * calls
