@@ -70,7 +70,9 @@ class Loop:
         self.progress.start_step(f"step {step}/{config.experiment.total_step}")
         digests = self.ahead or self.runner.run(self.collect(step))
         groups = [digest.summary for digest in digests]
-        self.settle(groups, step)
+        dropped = self.settle(groups, step)
+        if not config.adaptation.train_dropped:
+            digests = [digest for digest in digests if digest.summary.task.id not in dropped]
         proposals = self.runner.run(self.adapt(groups, step))
         if config.rollout.max_staleness and step < config.experiment.total_step:
             self.pool_state = self.pool.state_dict()
@@ -112,11 +114,15 @@ class Loop:
             self.run.end_learners()
             raise
 
-    def settle(self, groups: Sequence[GroupSummary], step: int) -> None:
-        """Accept or drop candidate tasks by their measured accuracy."""
+    def settle(self, groups: Sequence[GroupSummary], step: int) -> set[str]:
+        """Accept or drop candidate tasks by their measured accuracy. Returns the ids of the dropped ones."""
+        dropped = set()
         for candidate, accepted in self.pool.settle(groups, step, self.config.rollout.min_group):
             if self.run.domain.rewriting:
                 self.run.domain.rewriting.settle(candidate, accepted)
+            if not accepted:
+                dropped.add(candidate.id)
+        return dropped
 
     async def adapt(self, groups: Sequence[GroupSummary], step: int) -> dict[str, float]:
         """Let the rewriter propose variants of the tasks outside the accuracy band."""

@@ -60,7 +60,7 @@ def _engines(config: Config) -> Iterator[str]:
             "a judge or a rewriter)"
         )
     needs = {
-        "policy": config.rollout.max_response_tokens,
+        "policy": max(config.rollout.max_response_tokens, config.evaluation.max_response_tokens),
         "reward": config.reward.max_response_tokens if config.reward.num_evaluation else 0,
         "rewriter": config.adaptation.max_response_tokens if config.adaptation.enabled else 0,
     }

@@ -267,6 +267,9 @@ class AdaptationConfig(Section):
     """Proposals sampled for each task."""
     max_candidate: NonNegativeInt = 4
     """Candidates that a step plays for a verdict, besides its num_trial active tasks."""
+    train_dropped: bool = True
+    """Train on the episodes of candidates that were dropped, too, if their accuracy is within the bands. The published
+    code does not."""
     max_response_tokens: PositiveInt = 512
     """Longest proposal [tokens]."""
     temperature: PositiveFloat = 1.0
