@@ -302,9 +302,12 @@ def warm_start(config: SftConfig, progress: Progress) -> None:
             training = WarmStart(config, domain, progress)
             with closing(domain), closing(training.model.engine):
                 result = training.run()
-                with writing(output, output.with_name(output.name + ".part")):
-                    training.learner.export(output)
+                made = output.with_name(f"{output.name}.new")
+                with writing(output, made), writing(output, made.with_name(f"{made.name}.part")):
+                    training.learner.export(made)
                     told = {"digest": key, "measure": result, "updates": training.learner.num_updates}
-                    file.write_text(json.dumps(told))
+                    (made / NOTE).write_text(json.dumps(told))
+                    shutil.rmtree(output, ignore_errors=True)
+                    made.rename(output)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
