@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import ray
 
@@ -44,20 +45,35 @@ class Cluster:
         self.board = self.runtime.start_here(Board, name=NAME)
         self._health = HealthCheck(config.cluster.restart_timeout_s)
         self._learners: LearnerGroup | None = None
+        # A process takes many seconds to import and to load, so all begin at once. Engines of one accelerator do not:
+        # vLLM measures how much memory is free when it starts.
+        at_once = config.experiment.num_node * config.experiment.num_device != 1
+        self._replicas = {role: self._start_replicas(role) for role in plan.roles} if at_once else {}
+        self._ranks = self._start_ranks() if plan.learners and at_once else []
 
     def chat_model(self, role: Role, chat: Chat) -> ChatModel:
         """A role's replicas as one engine, with its chat. Raises EngineError if a replica cannot start."""
-        config, sleeps = self.config, self.placement.shares_devices
-        options = REPLICA_OPTIONS | {"max_restarts": config.cluster.num_restart}
-        replicas = []
-        for i, slot in enumerate(self.placement.engines[role]):
-            log = self.logs / f"engine_{role}_{i}.log"
-            replicas.append(self.runtime.start(EngineReplica, slot, role, config, log, sleeps, **options))
+        config, replicas = self.config, self._replicas.pop(role, None) or self._start_replicas(role)
         engine = ReplicatedEngine(role, config, replicas, self.board, str(self.logs / f"engine_{role}_*.log"))
         engine.stats()  # returns once all are up
         for i, replica in enumerate(replicas):
             self._health.watch(replica, f"replica {i} of the {role} engine", config.engine.of(role).step_timeout_s)
         return ChatModel(engine, chat)
+
+    def _start_replicas(self, role: Role) -> list[Any]:
+        config, sleeps = self.config, self.placement.shares_devices
+        options = REPLICA_OPTIONS | {"max_restarts": config.cluster.num_restart}
+        return [
+            self.runtime.start(
+                EngineReplica, slot, role, config, self.logs / f"engine_{role}_{i}.log", sleeps, **options
+            )
+            for i, slot in enumerate(self.placement.engines[role])
+        ]
+
+    def _start_ranks(self) -> list[Any]:
+        arguments = (self.config, self.logs, self.placement.shares_devices)
+        slots = enumerate(self.placement.learners)
+        return [self.runtime.start(LearnerRank, slot, rank, *arguments) for rank, slot in slots]
 
     def collector(self, models: Mapping[Role, ChatModel], splits: Sequence[str]) -> HostCollector:
         """Start the environment hosts. They call the replicas without going through this process."""
@@ -68,11 +84,9 @@ class Cluster:
         return HostCollector(hosts, config.cluster, engines)
 
     def learner(self, role: Learner, total_update: int, temperature: float) -> RemoteLearner:
-        """Make a role's learner on all ranks; start the ranks first if they do not run yet."""
+        """Make a role's learner on all ranks, which join each other first."""
         if self._learners is None:
-            arguments = (self.config, self.logs, self.placement.shares_devices)
-            slots = enumerate(self.placement.learners)
-            ranks = [self.runtime.start(LearnerRank, slot, rank, *arguments) for rank, slot in slots]
+            ranks = self._ranks or self._start_ranks()
             self._learners = LearnerGroup(ranks, self.config.cluster.rank_timeout_s)
         self._learners.call("load_model", role, total_update, temperature)
         return RemoteLearner(self._learners, role, self.plan.routes[role])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import socket
@@ -43,6 +44,7 @@ class LearnerRank:
         self.log_path = logs / f"learners_{rank}.log"
         self.learners: dict[str, Any] = {}
         self._senders: dict[str, tuple[Meeting, Sender]] = {}
+        importlib.import_module("rlanything.learner.deepspeed")  # takes seconds, and engines load meanwhile
 
     def free_address(self) -> tuple[str, int]:
         """This rank's host and a port that is free there now. The ranks meet at rank 0's."""
