@@ -21,7 +21,8 @@ def test_the_site_builds_without_a_warning(tmp_path):
     assert not [page for page in pages if f"{page}.md" not in nav], "a page that the site's menu lacks"
 
 
-def test_the_feedbacks_in_numbers_are_those_of_the_code():
-    command = [sys.executable, "examples/feedback_in_numbers.py"]
+@pytest.mark.parametrize(("example", "num_line"), [("feedback_in_numbers", 8), ("tasks_in_numbers", 6)])
+def test_the_feedbacks_in_numbers_are_those_of_the_code(example, num_line):
+    command = [sys.executable, f"examples/{example}.py"]
     printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True).stdout
-    assert printed.count("\n") == 8 and printed in (ROOT / "docs/concepts.md").read_text(encoding="utf-8")
+    assert printed.count("\n") == num_line and printed in (ROOT / "docs/concepts.md").read_text(encoding="utf-8")
