@@ -33,6 +33,9 @@ def watched(*words: str) -> tuple[subprocess.CompletedProcess, list[str]]:
     return result, imported.split()
 
 
+MAIN = str(ROOT / "rlanything/__main__.py")
+
+
 def run(*line: str, timeout: float = 60) -> subprocess.CompletedProcess:
     return subprocess.run(
         [sys.executable, *line], capture_output=True, text=True, timeout=timeout, check=False, cwd=ROOT
@@ -122,16 +125,20 @@ def test_a_script_helps_as_its_command_does(script):
 
 
 @pytest.mark.integration
-def test_plan_is_the_dry_run_of_a_training_or_of_an_evaluation(tmp_path):
+def test_plan_is_the_dry_run_of_a_training_or_of_an_evaluation(tmp_path, forked):
     write_packed(tmp_path / "train.jsonl.xz", generate_games("train", 3, seed=3))
-    words = ["config=configs/alfworld_rl.yaml", f"dataset.path={tmp_path}", f"experiment.output_dir={tmp_path}/runs"]
-    plan = run("-m", "rlanything", "plan", *words)
+    words = [
+        f"config={ROOT}/configs/alfworld_rl.yaml",
+        f"dataset.path={tmp_path}",
+        f"experiment.output_dir={tmp_path}/runs",
+    ]
+    plan = forked.run([MAIN, "plan", *words])
     assert plan.returncode == 0, plan.stderr
-    assert plan.stdout == run("-m", "rlanything", "train", *words, "dry_run=true").stdout
+    assert plan.stdout == forked.run([MAIN, "train", *words, "dry_run=true"]).stdout
     assert "policy updates" in plan.stdout and "nothing was started" in plan.stdout and not (tmp_path / "runs").exists()
     assert "show_actions: all" in plan.stdout and "backend: simulator" in plan.stdout, "options are resolved too"
-    words = ["config=configs/alfworld_eval.yaml", *words[1:], "evaluation.splits=[train]"]
-    plan = run("-m", "rlanything", "plan", "eval", *words)
+    words = [f"config={ROOT}/configs/alfworld_eval.yaml", *words[1:], "evaluation.splits=[train]"]
+    plan = forked.run([MAIN, "plan", "eval", *words])
     assert plan.returncode == 0 and "train: 3 tasks x 4 episodes" in plan.stdout and "policy updates" not in plan.stdout
 
 

@@ -39,14 +39,10 @@ def coding_config(make, coding, output: Path):
     return config
 
 
-def run(config, folder: Path, script: str = "coding_rl.py") -> subprocess.CompletedProcess:
-    return subprocess.run(command(config, folder, script), capture_output=True, text=True, timeout=500, check=False)
-
-
-def test_policy_reward_model_and_problems_train_together(coding, tmp_path):
+def test_policy_reward_model_and_problems_train_together(coding, tmp_path, forked):
     config = coding_config(small_config, coding, tmp_path)
     config.rollout.num_trial = 6
-    result = run(config, tmp_path)
+    result = forked.run(command(config, tmp_path, "coding_rl.py")[1:])
     assert result.returncode == 0, result.stderr
     records = [r for r in read_jsonl(tmp_path / "run/metrics.jsonl") if r["phase"] == "train"]
     assert [r["step"] for r in records] == [1, 2]
@@ -58,10 +54,10 @@ def test_policy_reward_model_and_problems_train_together(coding, tmp_path):
     assert all(len(g.shared) == 3 and len(g.trajectories) == 4 for g in groups)
     assert all(sum((e, 0) in j.scores for j in g.judgements) == 3 for g in groups for e in range(4))
     assert "success" in (tmp_path / "run/report.html").read_text()
-    result = run(config, tmp_path, "coding_eval.py")
+    result = forked.run(command(config, tmp_path, "coding_eval.py")[1:])
     assert result.returncode == 1 and "holds a training run" in result.stderr
     config.experiment.name, config.evaluation.num_rollout = "eval", 3
-    result = run(config, tmp_path, "coding_eval.py")
+    result = forked.run(command(config, tmp_path, "coding_eval.py")[1:])
     assert result.returncode == 0, result.stderr
     [figures] = read_jsonl(tmp_path / "eval/metrics.jsonl")
     assert figures["success_rate"] <= figures["pass@3"] and figures["best_of_3"] <= figures["pass@3"]

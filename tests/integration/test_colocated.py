@@ -51,6 +51,7 @@ def test_engines_that_share_devices_take_weights_before_their_caches_and_train_a
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     config = spread_config(world.games, world.model, tmp_path, "run", engine)
     config.experiment.num_node, config.cluster.weight_transfer = 1, "ipc"
+    config.engine.policy.num_replica, config.cluster.num_env_host = 1, 1  # each process takes seconds to start
     try:
         train(config)
     finally:

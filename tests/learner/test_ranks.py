@@ -61,7 +61,8 @@ def run(world, model, zero_stage, out, *args):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    mp.spawn(train, (world, port, model, zero_stage, out, *args), nprocs=world)
+    mp.set_forkserver_preload(["rlanything.learner.deepspeed", "deepspeed"])  # ranks fork, and import nothing anew
+    mp.start_processes(train, (world, port, model, zero_stage, out, *args), nprocs=world, start_method="forkserver")
     return torch.load(out)
 
 
