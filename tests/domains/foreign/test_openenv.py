@@ -2,50 +2,22 @@
 
 import asyncio
 import json
-import os
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
 from pathlib import Path
 
 import pytest
 from builders import config_of, episode
+from openenv_guest import PYTHON, needs_openenv, start_guess, started
 
 from rlanything.domains.openenv.client import SessionError
 from rlanything.domains.registry import make_domain
 from rlanything.errors import ConfigError, TaskError
 
-HERE = Path(__file__).parents[2]
-PYTHON = os.environ.get("OPENENV_PYTHON") or str(HERE.parent / "cache/openenv/bin/python")
-needs_openenv = pytest.mark.skipif(
-    not Path(PYTHON).exists(),
-    reason="python3 -m venv cache/openenv && cache/openenv/bin/pip install openenv-core (0.5 GB)",
-)
-
-
-def started(command, folder=None):
-    """(process, address) of a server that answers; {port} in the command is its port."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    words = [word.replace("{port}", str(port)) for word in command]
-    process = subprocess.Popen(words, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    url, deadline = f"http://127.0.0.1:{port}", time.monotonic() + 240
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            urllib.request.urlopen(f"{url}/health").close()
-            return process, url
-        except OSError:
-            time.sleep(0.2)
-    process.kill()
-    raise AssertionError(f"the server did not start: {words}")
-
 
 @pytest.fixture(scope="module")
 def guess():
-    process, url = started([PYTHON, str(HERE / "openenv_server.py"), "{port}"])
+    process, url = start_guess()
     yield url
     process.kill()
     process.wait()
