@@ -149,17 +149,15 @@ def check_memory(config: Config, needs: Mapping[tuple[int, int], Parts]) -> str:
     line = f"the fullest accelerator (node {node}, number {device}): {summands} = {total:.1f} of {limit:g} GiB"
     if total > limit:
         role, kind = max(parts, key=lambda part: parts[part])
-        if kind == LEARNER:
-            remedies = _smaller_learner(config, role)
-        elif kind == ENGINE:
+        if kind == ENGINE:
             remedies = [f"lower engine.{role}.gpu_memory_utilization"]
         elif kind == WEIGHTS:
             remedies = [f"raise engine.{role}.tensor_parallel_size"]
         else:
-            remedies = []
+            remedies = _smaller_learner(config, role)
         for part, gib in parts.items():
             if part[1] == ACTIVATIONS and total - gib < limit:  # else no micro-batch is small enough
-                remedies = [*_fewer_activations(config, part[0]), *remedies]
+                remedies = [*_fewer_activations(config, part[0]), *(remedies if kind != ACTIVATIONS else [])]
         if any(part[1] == WEIGHTS for part in parts):
             remedies.append("set cluster.weight_transfer=store")
         are = "are" if kind in (WEIGHTS, ACTIVATIONS) else "is"

@@ -56,8 +56,10 @@ def print_plan(plan: Plan, progress: Progress) -> None:
         f"{rollout.num_rollout_per_trial} episodes = {episodes} episodes, {turns} turns, {tokens / 1e6:.2f} M policy "
         "tokens"
     )
-    rewritten = config.adaptation.max_candidate * config.adaptation.max_response_tokens
-    made: dict[Role, float] = {"policy": tokens, "rewriter": rewritten * config.adaptation.enabled}
+    made: dict[Role, float] = {"policy": tokens, "rewriter": 0.0}
+    if proposals := candidates * config.adaptation.num_try:
+        made["rewriter"] = proposals * config.adaptation.max_response_tokens
+        progress.line(f"the rewriter: at most {proposals} proposals a step, {made['rewriter'] / 1e6:.2f} M tokens")
     try:
         domain = make_domain(config)
         check_domain(config, domain)

@@ -34,6 +34,7 @@ def test_the_papers_recipe_is_planned_without_a_gpu(capsys, tmp_path):
         "a step at most: 16 tasks and 16 candidates x 8 episodes = 256 episodes, 10240 turns, 20.48 M policy tokens"
         in said
     )
+    assert "the rewriter: at most 128 proposals a step, 1.05 M tokens" in said
     assert not list(tmp_path.iterdir())
 
 
