@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
+ALL_CORES = os.sched_getaffinity(0)
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Each worker has its own cores, and so have all processes of its tests: OpenMP's pools must never share one.
     number, count = int(os.environ["PYTEST_XDIST_WORKER"][2:]), int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
-    cores = sorted(os.sched_getaffinity(0))
+    cores = sorted(ALL_CORES)
     os.sched_setaffinity(0, cores[number::count] or cores)
 
 
@@ -27,10 +29,28 @@ class World:
 
 @pytest.fixture(scope="session")
 def world(tmp_path_factory) -> World:
-    """Folders of games and model."""
+    """Folders of games and model. The first of xdist's workers that wants them makes them for all."""
     from make_tiny_models import make_small_world
 
-    return World(*make_small_world(tmp_path_factory.mktemp("world")))
+    base = tmp_path_factory.getbasetemp()
+    root = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "world"
+    with FileLock(f"{root}.lock"):
+        if not (root / "whole").exists():
+            root.mkdir(exist_ok=True)
+            make_small_world(root)
+            (root / "whole").touch()
+    return World(root / "games", root / "model")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def every_core(request):
+    """Lets a module with `EVERY_CORE = True` use the cores of other workers too: it starts many processes of one thread
+    each. vLLM's would bind their threads to such a core."""
+    own = os.sched_getaffinity(0)
+    if getattr(request.module, "EVERY_CORE", False):
+        os.sched_setaffinity(0, ALL_CORES)
+    yield
+    os.sched_setaffinity(0, own)
 
 
 @pytest.fixture(scope="session")

@@ -183,7 +183,7 @@ def build(data) -> Group:
 
 
 @given(episodes, rules)
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 def test_advantages_of_a_step_index_sum_to_zero(data, config):
     g = build(data)
     assign_advantages([g], config)
@@ -196,7 +196,7 @@ def test_advantages_of_a_step_index_sum_to_zero(data, config):
 
 
 @given(episodes, rules, st.sampled_from(["feedback", "relative"]), st.randoms())
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 def test_reordering_the_episodes_changes_nothing(data, config, consistency, random):
     g, order = build(data), list(range(len(data)))
     random.shuffle(order)
@@ -213,7 +213,7 @@ def test_reordering_the_episodes_changes_nothing(data, config, consistency, rand
 
 
 @given(episodes, turns, rules, st.sampled_from(["feedback", "relative"]), st.sampled_from(["step", "task"]))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 def test_a_broken_episode_moves_nobody_elses_advantage(data, broken, config, consistency, pooled):
     with_it, without = build([*data, (1, broken, Status.ENV_TIMEOUT)]), build(data)
     for g in (with_it, without):

@@ -139,7 +139,9 @@ def test_close_leaves_no_process(engine):
     assert gone(pid)
 
 
-@pytest.mark.parametrize(("end", "status"), [("os.kill(os.getpid(), 9)", -9), ("sys.exit(3)", 3)])
+@pytest.mark.parametrize(
+    ("end", "status"), [("os.kill(os.getpid(), 9)", -9), pytest.param("sys.exit(3)", 3, marks=pytest.mark.slow)]
+)
 def test_a_parent_that_is_killed_or_forgets_to_close_leaves_no_process(world, tmp_path, end, status):
     script = (
         "import os, sys; from pathlib import Path\n"

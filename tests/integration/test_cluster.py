@@ -22,6 +22,7 @@ from rlanything.runs.metrics import read_jsonl
 from rlanything.runs.store import read_groups, read_rows
 
 pytestmark = pytest.mark.integration
+EVERY_CORE = True
 
 
 @contextmanager

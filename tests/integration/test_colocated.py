@@ -13,6 +13,7 @@ from rlanything.runs.metrics import read_jsonl
 from rlanything.train import train
 
 pytestmark = pytest.mark.integration
+EVERY_CORE = True
 START = ["sleep", "wake weights", "policy stored", "reward stored", "wake all"]  # nobody knows yet what will come
 STEP = ["sleep", "wake weights", "policy", "reward", "wake all"]
 SAVE = ["sleep", "wake all"]
@@ -42,7 +43,8 @@ def what_happens(monkeypatch) -> list[str]:
     return happened
 
 
-@pytest.mark.parametrize("engine", ["transformers", pytest.param("vllm", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["transformers", "vllm"])
 def test_engines_that_share_devices_take_weights_before_their_caches_and_train_as_one_process(
     world, tmp_path, monkeypatch, engine, what_happens
 ):

@@ -62,7 +62,7 @@ def test_a_full_disk_while_saving_keeps_the_last_checkpoint_and_the_run_goes_on(
     assert_trained_as_one_process(started, tmp_path / "run")
 
 
-@pytest.mark.parametrize("fault", ["cut", "corrupt"])
+@pytest.mark.parametrize("fault", ["cut", pytest.param("corrupt", marks=pytest.mark.slow)])
 def test_a_broken_checkpoint_is_named_and_the_run_goes_on_from_the_one_before_it(started, tmp_path, run_broken, fault):
     train(started)
     started.experiment.total_step = 3

@@ -21,6 +21,7 @@ from rlanything.launch.network import ASK_LOOPBACK, address_of
 from rlanything.launch.status import StatusConnection, StatusServer
 
 pytestmark = pytest.mark.integration
+EVERY_CORE = True
 LAUNCH = launcher.__file__
 JOB = b"this job"
 

@@ -226,9 +226,10 @@ def test_two_processes_never_write_one_run(world, tmp_path):
         ({"model.policy.path": "./nowhere"}, "is no folder"),
         ({"experiment.num_node": 2}, "RAY_ADDRESS names no Ray cluster"),
         ({"rollout.max_staleness": 1}, "one process cannot make tokens while it learns"),
-        (
+        pytest.param(
             {"experiment.num_device": 1000, "training.policy.zero_stage": 1, "training.reward.zero_stage": 1},
             "accelerators on this machine; look at its driver",
+            marks=pytest.mark.slow,
         ),
         ({"evaluation.splits": "[eval]"}, "no games of split 'eval'"),
         ({"rollout.num_trail": 2}, "known keys there"),

@@ -25,6 +25,7 @@ from rlanything.runs.folder import RunFolder
 from rlanything.types import Sample
 
 pytestmark = pytest.mark.integration
+EVERY_CORE = True
 
 
 ENGINES = [("transformers", 1), *(pytest.param(("vllm", size), marks=pytest.mark.slow) for size in (1, 2))]
@@ -36,8 +37,14 @@ def straight(request):
     return getattr(request, "param", "broadcast")
 
 
+@pytest.fixture
+def num_restart(request):
+    """How often a replica is started anew."""
+    return getattr(request, "param", 3)
+
+
 @pytest.fixture(params=ENGINES, ids=lambda p: f"{p[0]}_{p[1]}")
-def cluster(world, tmp_path, request, monkeypatch, straight):
+def cluster(world, tmp_path, request, monkeypatch, straight, num_restart):
     """Two replicas of the policy (of one process each, or of two), two learner ranks (ZeRO 3) on one node."""
     from make_tiny_models import make_model
 
@@ -50,7 +57,7 @@ def cluster(world, tmp_path, request, monkeypatch, straight):
     config: Config = spread_config(world.games, model, tmp_path, "run", kind)
     config.engine.policy.tensor_parallel_size = size
     config.experiment.num_node, config.training.policy.zero_stage = 1, 3
-    config.cluster.weight_transfer = straight
+    config.cluster.weight_transfer, config.cluster.num_restart = straight, num_restart
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     folder = RunFolder(config)
     Path(folder.logs).mkdir(parents=True)
@@ -225,11 +232,11 @@ def test_a_replica_that_fails_while_it_is_started_anew_is_started_once_more(clus
     assert engine.checksum() and cluster.faults()["engine/policy_restarts"] >= 2
 
 
+@pytest.mark.parametrize("num_restart", [0], indirect=True)
 def test_a_replica_of_another_version_is_told_and_dead_ones_are_named(cluster):
     def forget(replica) -> None:
         replica.engine.version = 7
 
-    cluster.config.cluster.num_restart = 0
     engine = policy_engine(cluster)
     ray.get(engine.replicas[1].__ray_call__.remote(forget))
     with pytest.raises(EngineError, match=r"expected version 0 and one checksum in all of them, found .*\(7, "):

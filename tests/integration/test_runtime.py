@@ -21,6 +21,7 @@ from rlanything.plan.placement import Slot
 from rlanything.run import check_job
 
 pytestmark = pytest.mark.integration
+EVERY_CORE = True
 
 
 @pytest.fixture

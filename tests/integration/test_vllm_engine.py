@@ -259,6 +259,7 @@ def test_a_model_that_vllm_cannot_start_names_the_log_and_leaves_no_thread(kind:
     assert threading.active_count() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_transfer_that_fails_and_a_close_leave_nobody_waiting_and_no_answer_cut_short(
     kind: str, folder: Path, tmp_path: Path

@@ -19,6 +19,8 @@ from rlanything.learner.deepspeed import Learner
 from rlanything.learner.distributed import start_deepspeed
 from rlanything.types import Sample, user
 
+EVERY_CORE = True
+
 
 def samples(seed):
     """Seven keys of unequal length: the two ranks get unequal numbers of micro-batches."""

@@ -169,7 +169,12 @@ def test_what_only_the_screenshots_tell_apart_is_learned(folder, pictures):
 
 
 @pytest.mark.parametrize(
-    "keys", [{"zero_stage": 0}, {"zero_stage": 2}, {"zero_stage": 3}, {"gradient_checkpointing": True}]
+    "keys",
+    [
+        {"zero_stage": 3},
+        {"gradient_checkpointing": True},
+        *(pytest.param({"zero_stage": stage}, marks=pytest.mark.slow) for stage in (0, 2)),
+    ],
 )
 def test_texts_alone_and_images_train_in_turn(folder, samples, keys):
     config = LearnerConfig(lr=1e-3, num_update=1, kl_beta=0.0, dtype="float32", **keys)
