@@ -12,12 +12,12 @@ from rlanything.config.schema import LearnerConfig, ModelConfig
 from rlanything.learner.model import GPU_CHUNKS, HEAD_CHUNK_ELEMENTS
 from rlanything.weights.files import local_folder
 from rlanything.weights.precision import torch_dtype
-from rlanything.weights.transfer.pieces import PIECE_BYTES
 
 LAYER_BYTES = 34  # a token's and a unit of width's in one layer, 16-bit, without attention scores: arXiv 2205.05198
 ASPECT = 128  # width over layers of common decoders, to guess both from the number of parameters
 CHECKPOINT_BYTES = 4  # a layer's input is kept in float32, under autocast too
 VOCABULARY = 152_064  # tokens of Qwen2.5's larger models, if nothing tells the model's own
+TRANSFER_BYTES = 12  # an element of a tensor that is gathered in float32, cast, packed and taken
 LOGITS_BYTES = 12  # a logit in float32, its log-probability, and the gradient of that
 
 
@@ -70,6 +70,5 @@ def activation_bytes(shape: Shape, config: LearnerConfig, on_accelerator: bool) 
 
 
 def transfer_bytes(shape: Shape) -> float:
-    """Bytes that new weights take on their way to the engines: the largest tensor, which ZeRO-3 gathers in float32,
-    and two pieces of the transfer."""
-    return float(shape.vocabulary * shape.width * 4 + 2 * PIECE_BYTES)
+    """Bytes that new weights take on their way to the engines: the largest tensor, one at a time."""
+    return float(shape.vocabulary * shape.width * TRANSFER_BYTES)
