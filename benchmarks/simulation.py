@@ -24,11 +24,8 @@ from rlanything.config.schema import Config
 from rlanything.plan.estimate import FLOPS, READ_BYTES, SHARE, STEP_S
 from rlanything.plan.placement import Placement, Slot, place, route
 
-BUCKET_BYTES, REPORT_S, SAMPLE_BYTES = (
-    1 << 28,
-    0.5,
-    20,
-)  # of cluster/weights.py, cluster/hosts.py and, a token, types.Sample
+BUCKET_BYTES, SAMPLE_BYTES = 1 << 28, 20  # of cluster/weights.py and, a token, types.Sample
+REPORT_S, NUM_REPORT = 0.5, 32  # of cluster/hosts.py
 # Parameters, layers, KV cache of a token [B], by their config.json: Qwen2.5-7B, Qwen2.5-14B, Qwen3-4B.
 MODELS = {"policy": (7.6e9, 28, 57344), "reward": (14.8e9, 48, 196608), "rewriter": (4.0e9, 36, 147456)}
 
@@ -53,17 +50,17 @@ class Hardware:
 class Costs:
     """Measured, CPU seconds: see measured_costs.py. "Carried" is an id or a logprob of an episode."""
 
-    call_s: float = 3e-4  # driver: an actor call among many
-    latency_s: float = 7.5e-4  # an actor call's round trip, alone
-    wait_s: float = 2.7e-7  # driver: one look at one pending reference (`calls.result` looks at all for each)
-    ask_s: float = 4.5e-4  # host: a call with a prompt
-    encode_s: float = 1.8e-6  # host: a token of a judge's prompt, which is encoded whole at every turn
-    digest_s: float = 1.2e-7  # host: carried; feedback, figures, samples, parquet
-    group_s: float = 2.3e-5  # driver: a group's summary
-    set_s: float = 1.9e-4  # driver: a set of samples, from a host's reference to a rank's argument
-    tree_s: float = 1.9e-8  # learner rank: a token of its own Samples, merged and packed
-    put_s: float = 1e-10  # learner rank 0: a byte into the object store
-    checksum_s: float = 1.6e-10  # learner rank 0, then engines: a byte of the weights
+    call_s: float = 5.1e-4  # driver: an actor call among many
+    latency_s: float = 1e-3  # an actor call's round trip, alone
+    wait_s: float = 3.9e-7  # driver: one look at one pending reference (`calls.result` looks at all for each)
+    ask_s: float = 8.7e-4  # host: a call with a prompt
+    encode_s: float = 6.2e-6  # host: a token of a judge's prompt, which is encoded whole at every turn
+    digest_s: float = 2.6e-7  # host: carried; feedback, figures, samples, parquet
+    group_s: float = 2.1e-5  # driver: a group's summary
+    set_s: float = 9.4e-5  # driver: a set of samples, from a host's reference to a rank's argument
+    tree_s: float = 4.1e-8  # learner rank: a token of its own Samples, merged and packed
+    put_s: float = 1.3e-10  # learner rank 0: a byte into the object store
+    checksum_s: float = 2.4e-10  # learner rank 0, then engines: a byte of the weights
 
 
 @dataclass(frozen=True)
@@ -364,7 +361,8 @@ def simulate(config: Config, episodes: Sequence[Episode], load: Workload, hardwa
 
     # A host digests each group when it ends. Here it digests all of them at the end, which is an upper bound.
     digested_s, summed_s = max(h.end + h.carried * costs.digest_s for h in hosts), len(groups) * costs.group_s
-    polled = sum(3 + int(h.end / REPORT_S) for h in hosts)
+    report_s = max(REPORT_S, num_host / NUM_REPORT)
+    polled = sum(3 + int(h.end / report_s) for h in hosts)
     busy_s = {role: sum(r.busy for r in found) / len(found) for role, found in replicas.items()}
     busy_s |= {"learner": 0.0, "driver": summed_s + polled * costs.call_s}
     step = Step(rollout_s, digested_s + summed_s, clock.now - rollout_s, polled, busy_s)

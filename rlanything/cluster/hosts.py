@@ -24,7 +24,8 @@ from rlanything.rollout.collect import Batch, Collector
 from rlanything.rollout.digest import Digest
 from rlanything.types import Sample, SampleSet
 
-REPORT_S = 0.5  # between two progress reports of a host
+REPORT_S = 0.5  # between two progress reports of a host, at least
+NUM_REPORT = 32  # reports of all hosts that the driver asks for in a second, at most: each costs it an actor call
 RESTARTS = "env_host_restarts"  # the fault that the board counts
 START_S = 120.0  # more time for a host's first answer: it may be starting
 
@@ -95,6 +96,11 @@ def _moved(digest: Digest, move: Callable[[SampleSet], Any]) -> Digest:
     return replace(digest, sets=sets)
 
 
+def report_s(num_host: int) -> float:
+    """Seconds between two progress reports of each of so many hosts."""
+    return max(REPORT_S, num_host / NUM_REPORT)
+
+
 class HostCollector:
     """Spreads batches over the hosts in turn. If a host dies, Ray restarts it and it plays its share from the start."""
 
@@ -115,11 +121,13 @@ class HostCollector:
         ]
         hosts = [self.hosts[(self._turn + i) % len(self.hosts)] for i in range(num)]
         self._turn += num
-        parts = await asyncio.gather(*(self._share(h, share, on_end) for h, share in zip(hosts, shares, strict=True)))
+        parts = await asyncio.gather(
+            *(self._share(h, share, report_s(num), on_end) for h, share in zip(hosts, shares, strict=True))
+        )
         by_task = {digest.summary.task.id: digest for part in parts for digest in part}
         return [by_task[task.id] for task in batch.tasks]
 
-    async def _share(self, host: Any, share: Batch, on_end: Callable[[], None]) -> list[Digest]:
+    async def _share(self, host: Any, share: Batch, pause_s: float, on_end: Callable[[], None]) -> list[Digest]:
         patience, number = Patience(self.config.restart_timeout_s, "an environment host"), next(self._numbers)
         told = 0
 
@@ -130,7 +138,8 @@ class HostCollector:
             told = max(told, ended)
 
         while True:
-            watching = asyncio.create_task(_watch(host, number, tell, share.rollout.env_timeout_s, patience))
+            timeout_s = share.rollout.env_timeout_s
+            watching = asyncio.create_task(_watch(host, number, tell, timeout_s, pause_s, patience))
             try:
                 call = host.collect.options(num_returns=num_result(share))
                 answer, *samples = call.remote(number, share, self.engines)
@@ -150,8 +159,10 @@ class HostCollector:
                 watching.cancel()
 
 
-async def _watch(host: Any, number: int, tell: Callable[[int], None], timeout_s: float, patience: Patience) -> None:
-    """Report how many episodes of a batch have ended, until cancelled.
+async def _watch(
+    host: Any, number: int, tell: Callable[[int], None], timeout_s: float, pause_s: float, patience: Patience
+) -> None:
+    """Report how many episodes of a batch have ended, `pause_s` apart, until cancelled.
 
     Kill a host that does not answer: an environment blocks its event loop, so that no timeout within it can fire.
     """
@@ -170,4 +181,4 @@ async def _watch(host: Any, number: int, tell: Callable[[int], None], timeout_s:
             return
         except ActorUnavailableError:  # the connection broke, or the host died and `_share` cancels this
             pass
-        await asyncio.sleep(REPORT_S)
+        await asyncio.sleep(pause_s)

@@ -74,3 +74,8 @@ def test_a_repeated_batch_is_played_once_and_counted_from_zero(monkeypatch):
         assert hosts.with_references(stripped, samples) == [digest("q0", 2), digest("q1", 0)]
 
     asyncio.run(run())
+
+
+def test_many_hosts_report_less_often_so_that_the_driver_has_time_for_the_rest():
+    assert hosts.report_s(1) == hosts.report_s(16) == hosts.REPORT_S
+    assert 128 / hosts.report_s(128) == 512 / hosts.report_s(512) == hosts.NUM_REPORT
