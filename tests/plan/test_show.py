@@ -97,8 +97,8 @@ def test_engines_that_take_weights_from_learners_beside_them_need_room_for_both(
     with pytest.raises(
         ConfigError, match=both + r".*the reward learner is too large; .* cluster.weight_transfer=store"
     ):
-        train(load_config([*words, "experiment.device_memory_gb=150"]))
-    plan_without_data([*words, "experiment.device_memory_gb=150", "cluster.weight_transfer=store"])
+        train(load_config([*words, "experiment.device_memory_gb=155"]))
+    plan_without_data([*words, "experiment.device_memory_gb=155", "cluster.weight_transfer=store"])
     assert re.search(r"policy .* store\s", capsys.readouterr().out)
     plan_without_data([*words, "experiment.device_memory_gb=170"])
     assert re.search(r"policy .* ipc\s", capsys.readouterr().out)
