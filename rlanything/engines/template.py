@@ -26,7 +26,8 @@ _ANSWER = f"answer{_NONCE}"  # stands for the text of an assistant message
 _MARK = f"mark{_NONCE}"  # stands for anything else that the rendering must show
 GUARD = f"guard{_NONCE}"  # stands before and after a special token that a message spells out
 
-_FAULTS = (TemplateError, TypeError, ValueError, LookupError, AttributeError)  # what a template raises
+# What a template raises.
+_FAULTS = (TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
 _OPENING = user(".")
 _ID = "000000000"  # Mistral's templates ask for nine characters
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -18,8 +19,10 @@ from rlanything.engines.chat import Chat
 from rlanything.errors import ConfigError, ModelError
 from rlanything.learner.trainable import check_trainable
 from rlanything.plan.plan import Plan
-from rlanything.weights.files import loading, local_folder, tensor_shapes
+from rlanything.weights.files import loading, local_folder, tensor_shapes, whole_numbers
 from rlanything.weights.images import reads_images
+
+LAYER = re.compile(r"\blayers\.(\d+)\.")  # in the name of a tensor
 
 
 def check_models(plan: Plan, roles: Iterable[Role]) -> dict[Role, Chat]:
@@ -105,10 +108,35 @@ def check_loads(config: Any, path: str) -> None:
         made = {name: list(tensor.shape) for name, tensor in _described(config).state_dict().items()}
         with suppress(OSError):  # there is none, or none that can be read: transformers then does without
             GenerationConfig.from_pretrained(path)
-    for file in sorted(local_folder(path).glob("*.safetensors")):
+    files, remedy = (
+        sorted(local_folder(path).glob("*.safetensors")),
+        "use the config.json that belongs to these weights",
+    )
+    for file in files:
         for name, shape in tensor_shapes(file).items():
             if made.get(name, shape) != shape:
                 raise ModelError(
-                    f"model {path}: {name} is {shape} in {file.name}, but config.json makes it {made[name]}; use the "
-                    "config.json that belongs to these weights"
+                    f"model {path}: {name} is {shape} in {file.name}, but config.json makes it {made[name]}; {remedy}"
                 )
+    if files:
+        _check_names(config, path, remedy)
+
+
+def _check_names(config: Any, path: str, remedy: str) -> None:
+    """Raise ModelError for weights that the files lack: transformers would make them at random. So it would if layers
+    are named that config.json does not have, or if floats were stored as whole numbers."""
+    kind: Any = AutoModelForImageTextToText if reads_images(config) else AutoModelForCausalLM
+    with loading(path):
+        _, found = kind.from_pretrained(local_folder(path), device_map="meta", output_loading_info=True)
+    for what, names in (("lack", found["missing_keys"]), ("have", found["unexpected_keys"])):
+        if what == "have":
+            depth = getattr(config.get_text_config(), "num_hidden_layers", 0)
+            names = [n for n in names if (layer := LAYER.search(n)) and int(layer[1]) >= depth]
+        if names:
+            which = "config.json describes" if what == "lack" else "config.json has no layer for"
+            raise ModelError(
+                f"model {path}: its weights {what} {len(names)} tensors that {which}, such as {sorted(names)[0]}; "
+                f"download the whole model, or {remedy}"
+            )
+    if not getattr(config, "quantization_config", None) and (whole := whole_numbers(local_folder(path))):
+        raise ModelError(f"model {path}: {whole} holds whole numbers; expected bfloat16, float16 or float32")

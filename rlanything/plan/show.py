@@ -76,6 +76,8 @@ def print_plan(plan: Plan, progress: Progress) -> None:
                 f"{made['reward'] / 1e6:.2f} M reward model tokens"
             )
         split = config.dataset.train_split
+        for other in config.evaluation.splits:
+            domain.tasks(other)
         tasks, drawn = domain.tasks(split), len(training_tasks(config, domain))
         for task in tasks[:1]:
             check_templates(domain, task, chats)

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+from safetensors import safe_open
 
 from rlanything.errors import ClearError, ModelError
 
@@ -41,7 +42,7 @@ def check_files(folder: Path) -> None:
         raise ModelError(f"model {folder}: has no weights, expected *.safetensors; download the whole model")
     if (folder / INDEX).is_file():
         try:
-            named = sorted(set(json.loads((folder / INDEX).read_text())["weight_map"].values()))
+            named = sorted({str(name) for name in json.loads((folder / INDEX).read_text())["weight_map"].values()})
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ModelError(f"model {folder}: {INDEX} cannot be read ({error!r}); download it again") from error
         if missing := [name for name in named if not (folder / name).is_file()]:
@@ -89,3 +90,14 @@ def tensor_shapes(file: Path) -> dict[str, list[int]]:
     if size != end:
         raise ModelError(f"{file}: found {size} bytes, but its header says {end}; the file is cut, download it again")
     return shapes
+
+
+def whole_numbers(folder: Path) -> str:
+    """The first matrix in a folder's .safetensors files that is stored as whole numbers; empty if none is."""
+    for file in sorted(folder.glob("*.safetensors")):
+        with safe_open(file, framework="pt") as tensors:
+            for name in tensors.keys():  # noqa: SIM118 (no mapping)
+                part = tensors.get_slice(name)
+                if part.get_dtype()[0] in "IU" and len(part.get_shape()) > 1:
+                    return str(name)
+    return ""

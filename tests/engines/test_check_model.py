@@ -5,6 +5,8 @@ import shutil
 import sys
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 from tiny_vision import write_vision_model
 from transformers import AutoConfig, AutoTokenizer, MistralConfig
 
@@ -78,6 +80,31 @@ def test_files_that_are_not_of_one_model_are_found_before_the_weights_are_loaded
     for learns, kind in ((True, "vllm"), (False, "transformers")):
         with pytest.raises(ModelError, match=fault):
             check_role(ModelConfig(path=str(folder)), EngineConfig(kind=kind, max_model_len=64), learns)
+
+
+@pytest.mark.parametrize(
+    ("rename", "changes", "fault"),
+    [
+        (lambda name: f"module.{name}", {}, r"lack \d+ tensors that config.json describes, such as lm_head|model\."),
+        (lambda name: "" if "layers.1.mlp" in name else name, {}, r"lack 3 tensors .* such as model.layers.1.mlp.down"),
+        (lambda name: name, {"num_hidden_layers": 3, "layer_types": None}, r"lack \d+ tensors .*model.layers.2"),
+        (lambda name: name, {"num_hidden_layers": 1, "layer_types": None}, r"no layer for, such as model.layers.1\."),
+        (lambda name: "" if "lm_head" in name else name, {"tie_word_embeddings": False}, r"lack 1 .*lm_head.weight"),
+        (None, {}, "holds whole numbers; expected bfloat16"),
+    ],
+)
+def test_weights_that_would_be_made_at_random_are_named_before_they_are_loaded(world, tmp_path, rename, changes, fault):
+    folder = shutil.copytree(world.model, tmp_path / "model")
+    tensors = load_file(folder / "model.safetensors")
+    if rename:
+        tensors = {rename(name): tensor for name, tensor in tensors.items() if rename(name)}
+    else:
+        tensors = {name: tensor.to(torch.int8) for name, tensor in tensors.items()}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changes))
+    with pytest.raises(ModelError, match=fault):
+        check_role(ModelConfig(path=str(folder)), EngineConfig(kind="transformers", max_model_len=64), learns=False)
 
 
 @pytest.mark.parametrize("method", ["awq", "gptq"])
