@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from rlanything.config.faults import shown
 from rlanything.config.roles import LEARNERS, ROLES, engine_roles, needs_cluster
 from rlanything.config.schema import Config, LearnerConfig
 from rlanything.config.section import Learner
 from rlanything.config.sft import SftConfig
 from rlanything.errors import ConfigError
+
+MAX_NAME = 200  # bytes of a folder's name: file systems take 255, and files beside it have longer names
 
 
 def check(config: Config, learns: bool = True) -> None:
@@ -47,10 +50,20 @@ def _files(config: SftConfig) -> Iterator[str]:
 def _names(config: Config, learns: bool) -> Iterator[str]:
     if not config.experiment.name:
         yield "experiment.name: found nothing, expected the run's name; set it in the YAML, or pass experiment.name=..."
+    elif not all(map(_names_folder, config.experiment.name.split("/"))):
+        yield (
+            f"experiment.name: found {shown(config.experiment.name)}, expected the name of a folder: at most "
+            f"{MAX_NAME} bytes, without control characters, not absolute, and not . or .."
+        )
     for role in engine_roles(config, learns):
         if not config.model.of(role).path:
             key = f"model.{role}.path"
             yield f"{key}: found nothing, expected a folder or hub name; set it in the YAML, or pass {key}=..."
+
+
+def _names_folder(part: str) -> bool:
+    size = len(part.encode("utf-8", "surrogateescape"))
+    return 0 < size <= MAX_NAME and part not in (".", "..") and part.isprintable()
 
 
 def _engines(config: Config) -> Iterator[str]:

@@ -81,7 +81,7 @@ def read_checked(
     for index, (place, row) in enumerate(rows):
         try:
             payload = check(row)
-            name = payload.get("task_id", f"row {index}")
+            name = payload.get("task_id") or f"{path.stem}/{index:06d}"  # as the domain then calls it
             if name in names:
                 raise BadProblem(f"task_id: {name!r} is the name of an earlier row too")
             names.add(name)

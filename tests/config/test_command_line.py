@@ -126,7 +126,8 @@ def test_a_script_helps_as_its_command_does(script):
 
 @pytest.mark.integration
 def test_plan_is_the_dry_run_of_a_training_or_of_an_evaluation(tmp_path, forked):
-    write_packed(tmp_path / "train.jsonl.xz", generate_games("train", 3, seed=3))
+    for split in ("train", "eval_in_distribution"):
+        write_packed(tmp_path / f"{split}.jsonl.xz", generate_games(split, 3, seed=3))
     words = [
         f"config={ROOT}/configs/alfworld_rl.yaml",
         f"dataset.path={tmp_path}",

@@ -232,3 +232,14 @@ def test_a_missing_file_a_missing_key_and_broken_yaml_are_told_apart(tmp_path):
     refused("rollout.num_trial: 3", "rollout.num_trial: a YAML file nests its keys")
     with pytest.raises(ConfigError, match="expected exactly one config="):
         load_config([])
+
+
+@pytest.mark.parametrize("name", ["..", "../x", "a/../b", "/tmp/x", "a\nb", "a" * 300, "a//b", "\udcff"])
+def test_a_run_s_name_stays_within_the_folder_of_runs(name, tmp_path):
+    with pytest.raises(ConfigError, match="^experiment.name: found .*, expected the name of a folder"):
+        load_config([f"config={ROOT}/configs/alfworld_rl.yaml", f"experiment.name={name}"])
+
+
+@pytest.mark.parametrize("name", ["a/b", "ä b", "001", "x" * 200])
+def test_other_names_are_a_run_s(name):
+    load_config([f"config={ROOT}/configs/alfworld_rl.yaml", f"experiment.name={name}"])
