@@ -19,6 +19,8 @@ from rlanything.errors import ConfigError, TaskError
 from rlanything.types import Message, Prompt, Sample
 
 ARGUMENTS = "arguments"  # of a tool call
+THOUGHTS = ("reasoning_content", "reasoning", "thinking")  # keys of messages in data of reasoning models
+LEARNED = ("weight", "train", "trainable")  # keys by which other trainers leave messages out
 LETTERS = {"system": "s", "user": "u", "assistant": "a", "tool": "t"}
 TURNS = re.compile("s?ua((t+u?|u)a)*")  # the order of a conversation's roles, by their letters
 
@@ -116,6 +118,11 @@ def _message(where: str, message: dict[str, Any]) -> Message:
                 f'{where}: content: found the part {str(part)[:80]}, expected {{"type": "text", "text": ...}} or '
                 '{"type": "image", "image": "FILE"}'
             )
+    if thought := next((key for key in THOUGHTS if message.get(key)), ""):
+        raise ConfigError(f"{where}: {thought}: is not learned; put the thought into content, as the model writes it")
+    if unlearned := next((key for key in LEARNED if message.get(key) in (0, False)), ""):
+        if message["role"] == "assistant":
+            raise ConfigError(f"{where}: {unlearned}: every assistant message is learned; leave out row or key")
     if calls and message["role"] != "assistant":
         raise ConfigError(f"{where}: tool_calls: only an assistant message may have them")
     return {**message, "tool_calls": _calls(where, calls)} if calls else message

@@ -119,6 +119,12 @@ def test_a_conversation_that_does_not_alternate_is_named(tmp_path, roles, messag
         ({"content": [{"type": "text", "text": 5}]}, "content: found the part .*, expected .*text"),
         ({"content": [{"type": "image"}]}, "content: found the part .*, expected .*FILE"),
         ({"content": [{"type": "image", "image": {"path": "x"}}]}, "content: found the part"),
+        (
+            {"content": "y", "reasoning_content": "so"},
+            "reasoning_content: is not learned; put",
+        ),
+        ({"content": "y", "weight": 0}, "weight: every assistant message is learned"),
+        ({"content": "y", "train": False}, "train: every assistant message is learned"),
         ({"content": "", "tool_calls": ["look"]}, "tool_calls: found 'look', expected .*function"),
         (
             {"content": "", "tool_calls": [{"type": "function", "function": {"name": "look", "arguments": "[1]"}}]},

@@ -9,7 +9,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from rlanything.domains.rows import read_rows, split_file
+from rlanything.domains.rows import read_checked, read_rows, split_file
 from rlanything.errors import TaskError
 
 ROWS = [{"question": "Add.", "tests": ["1 é"]}, {"question": "Subtract.", "tests": []}]
@@ -139,3 +139,10 @@ def test_a_column_of_parquet_that_python_has_no_value_for_is_text_or_named(tmp_p
     else:
         with pytest.raises(TaskError, match="train.parquet: the column 'made' cannot be read .*drop or convert it"):
             read_rows(tmp_path / "train.parquet", "question")
+
+
+def test_a_task_id_that_an_unnamed_row_will_have_is_refused(tmp_path):
+    path = tmp_path / "train.jsonl"
+    path.write_text('{"question": "a"}\n{"question": "b", "task_id": "train/000000"}\n')
+    with pytest.raises(TaskError, match="line 2: task_id: 'train/000000' is the name of an earlier row too"):
+        read_checked(path, "question", dict, skip_bad=False)
