@@ -124,6 +124,10 @@ def _text(path: Path) -> str:
     data = path.read_bytes()
     if data.startswith(b"version https://git-lfs"):
         raise TaskError(f"{path}: a pointer of Git LFS, not the file; run git lfs pull where it came from")
+    if data.startswith(b"\x1f\x8b"):
+        raise TaskError(f"{path}: is compressed by gzip; unpack it with gunzip")
+    if not data.strip():
+        raise TaskError(f"{path}: is empty; fetch it again")
     encoding = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
     try:
         return data.decode(encoding)

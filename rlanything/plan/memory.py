@@ -42,14 +42,14 @@ class ModelSize:
 
 
 def model_size(model: ModelConfig) -> ModelSize:
-    """Read it from the files of a model's folder, from the config.json of a hub's model that was looked at before, else
-    from its name. Raises ConfigError if nothing tells the size, and ModelError."""
+    """Read it from the safetensors in a model's folder, else from config.json there or in the hub's cache, else from
+    its name. Raises ConfigError if nothing tells the size, and ModelError."""
     folder = Path(model.path)
     if folder.is_dir():
         check_files(folder)
         if files := sorted(folder.glob("*.safetensors")):
             return ModelSize(sum(math.prod(shape) for f in files for shape in tensor_shapes(f).values()), "its files")
-    elif (local_folder(model.path) / "config.json").is_file():
+    if (local_folder(model.path) / "config.json").is_file():
         return ModelSize(described_size(model), "config.json")
     match = _SIZE_IN_NAME.search(Path(model.path).name)
     if match:

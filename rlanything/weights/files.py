@@ -40,6 +40,10 @@ def check_files(folder: Path) -> None:
     weights = sorted(folder.glob("*.safetensors"))
     if not weights and not any(next(folder.glob(pattern), None) for pattern in OTHER_WEIGHTS):
         raise ModelError(f"model {folder}: has no weights, expected *.safetensors; download the whole model")
+    if weights and all(file.name.startswith("adapter_") for file in weights):
+        raise ModelError(
+            f"model {folder}: holds adapters of another model alone; merge them (peft's merge_and_unload) and save all"
+        )
     if (folder / INDEX).is_file():
         try:
             named = sorted({str(name) for name in json.loads((folder / INDEX).read_text())["weight_map"].values()})

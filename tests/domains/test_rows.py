@@ -86,7 +86,9 @@ def test_what_pandas_writes_for_a_missing_value_is_missing(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"", "neither JSON nor JSON lines"),
+        (b"", "is empty"),
+        (b" \n", "is empty"),
+        (b"\x1f\x8b\x08", "gunzip"),
         (b'[{"question": 1},]', "neither JSON nor JSON lines"),
         (b'[{"question": "Ad', "neither JSON nor JSON lines"),
         (b'{"question": 1}\n{"question": 2', "line 2"),

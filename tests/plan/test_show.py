@@ -1,6 +1,7 @@
 """`dry_run=true`: the plan of the paper's recipe, here and now, without a GPU."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from rlanything.config.load import load_config
 from rlanything.config.schema import LearnerConfig, ModelConfig
 from rlanything.engines.base import EngineError
 from rlanything.engines.chat import Chat
-from rlanything.errors import ConfigError, TaskError
+from rlanything.errors import ConfigError, ModelError, TaskError
 from rlanything.plan.activations import VOCABULARY, activation_bytes, model_shape
 from rlanything.plan.memory import check_memory, learner_bytes, model_size
 from rlanything.train import train
@@ -207,3 +208,14 @@ def test_a_plan_whose_activations_do_not_fit_is_refused_after_all_is_told(capsys
     said = capsys.readouterr().out
     assert re.search(r"\n *reward .* no *\n", said) and re.search(r"\n *policy .* yes *\n", said), "a row per role"
     assert "activations of the reward learner: 131,072 tokens at once, " in said and "nothing was started" in said
+
+
+def test_a_model_whose_weights_are_not_safetensors_is_counted_by_its_config(world, tmp_path):
+    folder = shutil.copytree(world.model, tmp_path / "model", ignore=shutil.ignore_patterns("*.safetensors"))
+    (folder / "pytorch_model.bin").touch()
+    found = model_size(ModelConfig(path=str(folder)))
+    assert found.source == "config.json"
+    assert found.parameters == model_size(ModelConfig(path=str(world.model))).parameters
+    shutil.copy(world.model / "model.safetensors", folder / "adapter_model.safetensors")
+    with pytest.raises(ModelError, match="holds adapters of another model alone; merge them"):
+        model_size(ModelConfig(path=str(folder)))
