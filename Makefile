@@ -39,7 +39,7 @@ osworld-desktop: setup
 
 docs: setup
 	@$(PYTHON) -m pip --disable-pip-version-check install -q -c constraints/cpu.txt -e ".[docs]"
-	@$(PYTHON) -m mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --quiet
 	@echo "site/index.html"
 
 test: setup-test
