@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.constants import HF_HUB_OFFLINE
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, GenerationConfig
 
 from rlanything.config.schema import EngineConfig, ModelConfig
@@ -22,6 +23,7 @@ from rlanything.plan.plan import Plan
 from rlanything.weights.files import loading, local_folder, tensor_shapes, whole_numbers
 from rlanything.weights.images import reads_images
 
+REMEDY = "use the config.json that belongs to these weights"
 LAYER = re.compile(r"\blayers\.(\d+)\.")  # in the name of a tensor
 
 
@@ -33,7 +35,7 @@ def check_models(plan: Plan, roles: Iterable[Role]) -> dict[Role, Chat]:
 
 
 def check_local(plan: Plan) -> dict[Role, Chat]:
-    """As `check_models`, of the models in local folders: a hub model is looked at when the run starts."""
+    """Check the models in local folders, as `check_models` does: a hub model is looked at when the run starts."""
     return check_models(plan, [role for role in plan.roles if Path(plan.config.model.of(role).path).is_dir()])
 
 
@@ -91,11 +93,15 @@ def described_size(model: ModelConfig) -> int:
         return sum(parameter.numel() for parameter in _described(config).parameters())
 
 
+def _loader(config: Any) -> Any:
+    """transformers' class that loads the model of a config."""
+    return AutoModelForImageTextToText if reads_images(config) else AutoModelForCausalLM
+
+
 def _described(config: Any) -> torch.nn.Module:
     """The model that a config describes, on the meta device: nothing is allocated."""
-    kind = AutoModelForImageTextToText if reads_images(config) else AutoModelForCausalLM
     with torch.device("meta"):
-        made: torch.nn.Module = kind.from_config(config)
+        made: torch.nn.Module = _loader(config).from_config(config)
     return made
 
 
@@ -108,35 +114,34 @@ def check_loads(config: Any, path: str) -> None:
         made = {name: list(tensor.shape) for name, tensor in _described(config).state_dict().items()}
         with suppress(OSError):  # there is none, or none that can be read: transformers then does without
             GenerationConfig.from_pretrained(path)
-    files, remedy = (
-        sorted(local_folder(path).glob("*.safetensors")),
-        "use the config.json that belongs to these weights",
-    )
+    folder = local_folder(path)
+    files = sorted(folder.glob("*.safetensors"))
     for file in files:
         for name, shape in tensor_shapes(file).items():
             if made.get(name, shape) != shape:
                 raise ModelError(
-                    f"model {path}: {name} is {shape} in {file.name}, but config.json makes it {made[name]}; {remedy}"
+                    f"model {path}: {name} is {shape} in {file.name}, but config.json makes it {made[name]}; {REMEDY}"
                 )
-    if files:
-        _check_names(config, path, remedy)
+    if files and (Path(path).is_dir() or HF_HUB_OFFLINE):  # else the run downloads what the hub's cache lacks
+        _check_names(config, folder)
 
 
-def _check_names(config: Any, path: str, remedy: str) -> None:
-    """Raise ModelError for weights that the files lack: transformers would make them at random. So it would if layers
-    are named that config.json does not have, or if floats were stored as whole numbers."""
-    kind: Any = AutoModelForImageTextToText if reads_images(config) else AutoModelForCausalLM
-    with loading(path):
-        _, found = kind.from_pretrained(local_folder(path), device_map="meta", output_loading_info=True)
-    for what, names in (("lack", found["missing_keys"]), ("have", found["unexpected_keys"])):
-        if what == "have":
-            depth = getattr(config.get_text_config(), "num_hidden_layers", 0)
-            names = [n for n in names if (layer := LAYER.search(n)) and int(layer[1]) >= depth]
-        if names:
-            which = "config.json describes" if what == "lack" else "config.json has no layer for"
-            raise ModelError(
-                f"model {path}: its weights {what} {len(names)} tensors that {which}, such as {sorted(names)[0]}; "
-                f"download the whole model, or {remedy}"
-            )
-    if not getattr(config, "quantization_config", None) and (whole := whole_numbers(local_folder(path))):
-        raise ModelError(f"model {path}: {whole} holds whole numbers; expected bfloat16, float16 or float32")
+def _check_names(config: Any, folder: Path) -> None:
+    """Raise ModelError for weights that a folder's files lack, and transformers would make at random; for layers that
+    config.json does not have; and for floats that are stored as whole numbers."""
+    with loading(str(folder)):
+        _, found = _loader(config).from_pretrained(folder, device_map="meta", output_loading_info=True)
+    if missing := sorted(found["missing_keys"]):
+        raise ModelError(
+            f"model {folder}: its weights lack {len(missing)} tensors that config.json describes, such as "
+            f"{missing[0]}; download the whole model, or {REMEDY}"
+        )
+    depth = getattr(config.get_text_config(), "num_hidden_layers", 0)
+    beyond = sorted(n for n in found["unexpected_keys"] if (layer := LAYER.search(n)) and int(layer[1]) >= depth)
+    if beyond:
+        raise ModelError(
+            f"model {folder}: its weights have {len(beyond)} tensors that config.json has no layer for, such as "
+            f"{beyond[0]}; {REMEDY}"
+        )
+    if not getattr(config, "quantization_config", None) and (whole := whole_numbers(folder)):
+        raise ModelError(f"model {folder}: {whole} holds whole numbers; expected bfloat16, float16 or float32")

@@ -17,7 +17,7 @@ from rlanything.engines.chat_model import start_chat_model
 from rlanything.engines.small.engine import _check_supported
 from rlanything.engines.template import ChatError
 from rlanything.errors import LearnerError, ModelError
-from rlanything.plan.models import check_role
+from rlanything.plan.models import check_loads, check_role
 
 
 def test_tensor_parallelism_must_divide_the_heads(world):
@@ -105,6 +105,23 @@ def test_weights_that_would_be_made_at_random_are_named_before_they_are_loaded(w
     (folder / "config.json").write_text(json.dumps(config | changes))
     with pytest.raises(ModelError, match=fault):
         check_role(ModelConfig(path=str(folder)), EngineConfig(kind="transformers", max_model_len=64), learns=False)
+
+
+def test_a_hub_model_that_is_in_the_cache_in_part_is_left_to_the_download(world, tmp_path, monkeypatch):
+    repository = tmp_path / "models--org--some"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs/main").write_text("0" * 40)
+    folder = shutil.copytree(world.model, repository / "snapshots" / ("0" * 40))
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    first = dict(list(tensors.items())[:2])
+    save_file(first, folder / "model-00001-of-00002.safetensors", metadata={"format": "pt"})
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    config = AutoConfig.from_pretrained(folder)
+    check_loads(config, "org/some")
+    monkeypatch.setattr("rlanything.plan.models.HF_HUB_OFFLINE", True)
+    with pytest.raises(ModelError):
+        check_loads(config, "org/some")
 
 
 @pytest.mark.parametrize("method", ["awq", "gptq"])
