@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from rlanything.config.schema import Config, LearnerConfig, ModelConfig
-from rlanything.config.section import Role
+from rlanything.config.section import Learner, Role
 from rlanything.errors import ConfigError
 from rlanything.plan.activations import activation_bytes, model_shape, transfer_bytes
 from rlanything.plan.models import described_size
@@ -111,6 +111,18 @@ def learner_bytes(parameters: float, config: LearnerConfig, world: int, on_accel
     return total
 
 
+def learner_gib(plan: Plan, role: Learner, size: ModelSize) -> dict[str, float]:
+    """GiB of a role's LEARNER on each of its devices, and of what it takes besides, by kind."""
+    config, on_accelerator = plan.config, plan.config.experiment.num_device > 0
+    training, shape = config.training.of(role), model_shape(config.model.of(role), size.parameters)
+    held = learner_bytes(size.parameters, training, len(plan.placement.learners), on_accelerator)
+    return {
+        LEARNER: held / GIB,
+        ACTIVATIONS: activation_bytes(shape, training, on_accelerator) / GIB,
+        TRANSFER: transfer_bytes(shape) / GIB,
+    }
+
+
 def device_gib(plan: Plan, sizes: Mapping[Role, ModelSize]) -> dict[tuple[int, int], Parts]:
     """The parts that each accelerator holds at any time, by (node, index).
 
@@ -128,12 +140,7 @@ def device_gib(plan: Plan, sizes: Mapping[Role, ModelSize]) -> dict[tuple[int, i
                 if hand_over:
                     needs[slot.node, device][role, WEIGHTS] = weights
     for role in plan.learners:
-        training, shape = config.training.of(role), model_shape(config.model.of(role), sizes[role].parameters)
-        parts = {
-            LEARNER: learner_bytes(sizes[role].parameters, training, len(placement.learners)) / GIB,
-            ACTIVATIONS: activation_bytes(shape, training, on_accelerator=True) / GIB,
-            TRANSFER: transfer_bytes(shape) / GIB,
-        }
+        parts = learner_gib(plan, role, sizes[role])
         for slot in placement.learners:
             for device in slot.devices:
                 needs[slot.node, device] |= {(role, kind): gib for kind, gib in parts.items()}

@@ -11,11 +11,12 @@ from rlanything.config.section import Role
 from rlanything.domains.registry import make_domain
 from rlanything.engines.chat import Chat
 from rlanything.errors import ConfigError, TaskError
-from rlanything.plan.activations import activation_bytes, model_shape
+from rlanything.plan.activations import model_shape
 from rlanything.plan.checks import check_domain
 from rlanything.plan.estimate import advice, estimate, told
 from rlanything.plan.memory import (
-    GIB,
+    ACTIVATIONS,
+    LEARNER,
     ModelSize,
     Parts,
     check_memory,
@@ -23,7 +24,7 @@ from rlanything.plan.memory import (
     engine_faults,
     engine_gib,
     fits,
-    learner_bytes,
+    learner_gib,
     model_size,
 )
 from rlanything.plan.models import check_images, check_local, check_tools
@@ -157,11 +158,8 @@ def _row(plan: Plan, role: Role, size: ModelSize, needs: Mapping[tuple[int, int]
         "fits": "",
     }
     if role in plan.learners:
-        training = config.training.of(role)
-        held = learner_bytes(size.parameters, training, len(placement.learners), num_device > 0)
-        shape = model_shape(config.model.of(role), size.parameters)
-        row["learner"] = f"{held / GIB:.2f}"
-        row["activations"] = f"{activation_bytes(shape, training, num_device > 0) / GIB:.2f}"
+        parts = learner_gib(plan, role, size)
+        row["learner"], row["activations"] = f"{parts[LEARNER]:.2f}", f"{parts[ACTIVATIONS]:.2f}"
         row["sent by"] = plan.routes[role].how if several else ""
     if num_device:
         served = not list(engine_faults(config, {role: size}))
