@@ -1,4 +1,4 @@
-"""What a configuration makes of a run: its models, its tasks, and whether one process can hold it. Pure."""
+"""A configuration decides which models a run has, how many tasks it plays, and if one process can hold it. Pure."""
 
 from __future__ import annotations
 

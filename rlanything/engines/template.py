@@ -26,7 +26,7 @@ _ANSWER = f"answer{_NONCE}"  # stands for the text of an assistant message
 _MARK = f"mark{_NONCE}"  # stands for anything else that the rendering must show
 GUARD = f"guard{_NONCE}"  # stands before and after a special token that a message spells out
 
-# What a template raises.
+# A template raises these.
 _FAULTS = (TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
 _OPENING = user(".")
 _ID = "000000000"  # Mistral's templates ask for nine characters
@@ -252,21 +252,10 @@ class NoTemplate:
                 f"model {name}: its tokenizer has neither a chat template nor an eos token; add one of them"
             )
 
-    def render(self, messages: Sequence[Message], tools: Sequence[Tool] = (), generate: bool = True) -> str:
-        """Raises ChatError."""
+    def _refuse(self, *args: Any, **keys: Any) -> str:
         raise ChatError(self._lacking)
 
-    def tail(self, messages: Sequence[Message], tools: Sequence[Tool]) -> str:
-        """Raises ChatError."""
-        raise ChatError(self._lacking)
-
-    def turn(self, message: Message, tools: Sequence[Tool]) -> str:
-        """Raises ChatError."""
-        raise ChatError(self._lacking)
-
-    def text(self, message: Message) -> str:
-        """Raises ChatError."""
-        raise ChatError(self._lacking)
+    render = tail = turn = text = _refuse
 
 
 def images_of(messages: Sequence[Message]) -> list[str]:

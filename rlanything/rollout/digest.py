@@ -39,7 +39,8 @@ def band(config: Config, role: Learner) -> Sequence[float]:
 
 
 def training_sets(group: Group, config: Config, role: Learner) -> list[SampleSet]:
-    """What a learner trains on of a group that has its feedback; nothing if the group is outside the learner's band."""
+    """Make the sets that a learner trains on, of a group that has its feedback; none if it is outside the learner's
+    band."""
     return sample_sets(SAMPLES[role]([group], band(config, role), config.training.of(role).loss_mean))
 
 
