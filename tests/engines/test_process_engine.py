@@ -158,7 +158,7 @@ def test_a_parent_that_is_killed_or_forgets_to_close_leaves_no_process(world, tm
     parent = subprocess.run(
         [sys.executable, "parent.py"],
         cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": os.getcwd()},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])},
         capture_output=True,
         text=True,
         timeout=60,

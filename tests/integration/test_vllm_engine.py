@@ -303,7 +303,7 @@ if __name__ == "__main__":
 """
     script = tmp_path / "program.py"
     script.write_text(program)
-    root = str(Path(__file__).resolve().parents[2])
+    root = os.pathsep.join([str(Path(__file__).resolve().parents[2]), *sys.path])
     process = subprocess.Popen(
         [sys.executable, str(script)],
         stdin=subprocess.PIPE,

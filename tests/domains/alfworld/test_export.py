@@ -95,7 +95,10 @@ def test_the_script_gives_equal_files_for_equal_arguments(tmp_path: Path) -> Non
     for name in ("a", "b", "b"):
         out = tmp_path / name
         subprocess.run(
-            [*script, "--out", str(out)], check=True, capture_output=True, env=os.environ | {"PYTHONPATH": str(ROOT)}
+            [*script, "--out", str(out)],
+            check=True,
+            capture_output=True,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
         )
         contents.append({p.relative_to(out): p.read_bytes() for p in out.rglob("*") if p.is_file()})
     assert contents[0] == contents[1] == contents[2]

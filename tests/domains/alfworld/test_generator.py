@@ -230,7 +230,9 @@ def test_placement_table_speaks_of_alfworlds_own_types() -> None:
 def test_the_placement_table_is_what_its_script_derives(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "scripts" / "derive_placement.py"), str(packed("train"))]
     subprocess.run(
-        [*command, "--out", str(tmp_path / "p.json")], check=True, env=os.environ | {"PYTHONPATH": str(ROOT)}
+        [*command, "--out", str(tmp_path / "p.json")],
+        check=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
     )
     assert (tmp_path / "p.json").read_bytes() == PLACEMENT_FILE.read_bytes()
 
