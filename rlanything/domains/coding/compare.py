@@ -82,5 +82,9 @@ def _same_json(expected: Any, found: Any, tolerance: float) -> bool:
     if isinstance(expected, bool) or isinstance(found, bool):  # to Python, True is 1
         return expected is found
     if isinstance(expected, float) and isinstance(found, int | float | Decimal):
-        return expected == found or _is_close(expected, _float(found), tolerance)
+        return (
+            expected == found
+            or (expected != expected and found != found)
+            or _is_close(expected, _float(found), tolerance)
+        )
     return bool(expected == found)

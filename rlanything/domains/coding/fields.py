@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import json
+import keyword
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -20,6 +21,10 @@ MAX_TIME_LIMIT_S = 600.0  # a longer limit is a mistake in the data, such as mil
 MAX_TEST_CHARS = 32 << 20  # characters of one test's input or output; a longer one is a mistake in the data
 METHODS = {"stdio": False, "stdin": False, "standard_input": False, "function": True, "functional": True}
 OTHER_NAMES = ("prompt", "problem", "description", "statement", "question_content", "content")
+OTHER_TESTS = (  # columns of tests in other sets
+    "input_output", "tests", "test_cases", "unit_tests", "public_tests", "private_tests", "public_test_cases",
+    "private_test_cases", "inputs", "input",
+)  # fmt: skip
 CHECKER = "check"  # the function that a checker defines
 _SECONDS = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|milliseconds?|s|sec|secs|seconds?)?\s*", re.IGNORECASE)
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)?")
@@ -48,7 +53,7 @@ def read_function(row: Mapping[str, Any]) -> str:
         raise BadProblem(f"test_method: found {method!r}, expected 'stdio' or 'function'")
     if not METHODS[method.lower()]:
         return ""
-    if not isinstance(name, str) or not _FUNCTION.fullmatch(name):
+    if not isinstance(name, str) or not _FUNCTION.fullmatch(name) or any(map(keyword.iskeyword, name.split("."))):
         raise BadProblem(f"fn_name: found {name!r}, expected the name of a function, or Class.method")
     return name
 
@@ -139,7 +144,9 @@ def _items(row: Mapping[str, Any], name: str) -> list[Any]:
         is_list = isinstance(decoded, list) and decoded and all(isinstance(item, str) for item in decoded)
         value = decoded if is_list else [value]
     if not (isinstance(value, list) and value):
-        raise BadProblem(f"{name}: found {value!r:.80}, expected a list that is not empty")
+        other = next((other for other in OTHER_TESTS if value is None and row.get(other)), "")
+        hint = f"; the tests seem to be in {other!r}: write them as test_input and test_output (data/README.md)"
+        raise BadProblem(f"{name}: found {value!r:.80}, expected a list that is not empty{hint if other else ''}")
     return value
 
 
@@ -165,7 +172,8 @@ def _plain(name: str, item: object) -> str:
     """A text, the text of a number, or lines. Line ends become those that a program on Linux is given."""
     if isinstance(item, list) and all(isinstance(line, str) for line in item):
         item = "\n".join(line.removesuffix("\n") for line in item)
-    if isinstance(item, bool) or not isinstance(item, str | int | float):
+    finite = not isinstance(item, float) or math.isfinite(item)
+    if isinstance(item, bool) or not (finite and isinstance(item, str | int | float)):
         raise BadProblem(f"{name}: found {item!r:.80}, expected a list of texts")
     try:
         return str(item).replace("\r\n", "\n")

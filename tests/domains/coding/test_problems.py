@@ -1,6 +1,7 @@
 """Rows of a data file are checked, and errors say what is wrong with which row."""
 
 import json
+from datetime import datetime
 
 import pytest
 from coding_world import rows
@@ -47,6 +48,14 @@ def test_a_row_becomes_a_payload_without_its_repeated_tests():
         ({"test_input": [True, "x"]}, "list of texts"),
         ({"test_input": [None, "x"]}, "list of texts"),
         ({"test_input": {"a": 1}}, "expected a list"),
+        ({"test_output": [float("inf"), "1"]}, "found inf, expected a list of texts"),
+        ({"test_output": [float("nan"), "1"]}, "found nan, expected a list of texts"),
+        ({"test_input": None, "input_output": '{"inputs": [], "outputs": []}'}, "seem to be in 'input_output'"),
+        ({"test_input": None, "public_tests": {"input": ["1"]}}, "seem to be in 'public_tests'"),
+        ({"test_method": None, "fn_name": "class"}, "fn_name: found 'class'"),
+        ({"test_method": None, "fn_name": "Solution.is"}, "fn_name: found 'Solution.is'"),
+        ({"chain": b"\xff"}, "a value that JSON cannot hold"),
+        ({"chain": [datetime.now()]}, "a value that JSON cannot hold"),
         ({"test_output": None}, "test_output"),
         ({"test_input": ["x", "x"], "test_output": ["1", "2"]}, "occurs twice"),
         ({"example_input": ["1"]}, "example_output"),
@@ -188,7 +197,10 @@ def test_numbers_may_be_asked_for_to_the_letter():
         ("true", "1", False),
         ("1", "true", False),
         ("null", "null", True),
-        ("NaN", "NaN", False),
+        ("NaN", "NaN", True),
+        ("[NaN]", "[0.5]", False),
+        ("Infinity", "Infinity", True),
+        ("Infinity", "-Infinity", False),
         ('"a b"', '"a  b"', False),
         ("[1]", "[1, 2]", False),
         ("[]", "", False),

@@ -59,7 +59,9 @@ def verdict(trials, program, given, wanted, **rules):
         ),
         ("def f(x):\n    return 10**400", "f", "1", "0.5", WRONG),
         ("def f(x):\n    return 10**5000", "f", "1", "1" + "0" * 5000, OK),
-        ("def f(x):\n    return 10**5000 + 1", "f", "1", "1" + "0" * 5000, WRONG),
+        ("from decimal import *\ndef f(x):\n    return {'a': [Decimal('0.5')]}", "f", "1", '{"a": [0.5]}', OK),
+        ("from fractions import *\ndef f(x):\n    return Fraction(x, 2)", "f", "1", "0.5", OK),
+        ("def f(x):\n    return {3}", "f", "1", "[3]", OK),
         ("def g(x):\n    return x", "f", "1", "1", RUNTIME),
         ("def f(x, y):\n    return x", "f", "1", "1", RUNTIME),
         ("def f(x):\n    return object()", "f", "1", "1", RUNTIME),
@@ -70,6 +72,63 @@ def verdict(trials, program, given, wanted, **rules):
 def test_a_function_is_called_and_its_result_compared(trials, program, function, given, wanted, expected):
     found, said = verdict(trials, program, given, wanted, function=function)
     assert found is expected, said
+
+
+REVERSE = """
+class Solution:
+    def reverse(self, head: Optional[ListNode]) -> Optional[ListNode]:
+        last = None
+        while head:
+            head.next, last, head = last, head, head.next
+        return last
+"""
+MERGE = """
+class Solution:
+    def merge(self, lists: List[Optional[ListNode]]) -> Optional[ListNode]:
+        values = []
+        for head in lists:
+            while head:
+                values.append(head.val)
+                head = head.next
+        first = None
+        for value in sorted(values, reverse=True):
+            first = ListNode(value, first)
+        return first
+"""
+MIRROR = """
+from __future__ import annotations
+class TreeNode:
+    def __init__(self, val=0, left=None, right=None):
+        self.val, self.left, self.right = val, left, right
+def mirror(root: TreeNode | None, times: int = 1) -> TreeNode | None:
+    if root:
+        root.left, root.right = mirror(root.right), mirror(root.left)
+    return root
+"""
+DEPTH = """
+def depth(root: Optional[TreeNode]) -> int:
+    return 1 + max(depth(root.left), depth(root.right)) if root else 0
+"""
+LEAVES = "def f(root: TreeNode) -> List[TreeNode]:\n    return [root.left, root.right]"
+
+
+@pytest.mark.parametrize(
+    ("program", "function", "given", "wanted"),
+    [
+        (REVERSE, "reverse", "[1, 2, 3]", "[3, 2, 1]"),
+        (REVERSE, "Solution.reverse", "[]", "[]"),
+        (MERGE, "merge", "[[1, 4], [], [2]]", "[1, 2, 4]"),
+        (MERGE, "merge", "[]", "[]"),
+        (MIRROR, "mirror", "[1, 2, 3, null, 4]", "[1, 3, 2, null, null, 4]"),
+        (MIRROR, "mirror", "[1]\n2", "[1]"),
+        (DEPTH, "depth", "[3, 9, 20, null, null, 15, 7]", "3"),
+        (DEPTH, "depth", "[]", "0"),
+        (LEAVES, "f", "[1, 2, 3, null, 4]", "[[2, null, 4], [3]]"),
+    ],
+)
+def test_nodes_of_linked_lists_and_trees_are_lists_in_json(trials, program, function, given, wanted):
+    found, said = verdict(trials, program, given, wanted, function=function)
+    assert found is OK, said
 
 
 def test_an_error_in_a_function_shows_its_line(trials):
