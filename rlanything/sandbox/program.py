@@ -165,7 +165,13 @@ def _named_as(original: Any, replacement: Any) -> Any:
 
 
 def _open_standard(file: Any, *args: Any, **kwargs: Any) -> Any:
-    """Replace `open`. /dev/stdin and the like are links into /proc, which does not exist here."""
+    """Replace `open`. /dev/stdin and the like are links into /proc, which does not exist here.
+
+    The program's own file is written when the program asks for it: few do.
+    """
+    if isinstance(file, str) and os.path.abspath(file) == os.path.abspath(FILE) and not os.path.exists(FILE):
+        with _open(FILE, "w", encoding="utf-8") as own:
+            own.writelines(linecache.getlines(FILE))
     return _open(_duplicate(file, file), *args, **kwargs)
 
 
@@ -225,17 +231,36 @@ def _guarded(call: Callable[..., object], *args: object) -> int:
         call(*args)
         return 0
     except SystemExit as end:
-        if end.code is None or isinstance(end.code, int):
-            return (end.code or 0) & 0xFF
-        _write_error(str(end.code) + "\n")
-        return 1
+        return _exit_status(end)
     except MemoryError:
         _write_error("MemoryError\n")
         return MEMORY_EXIT
     except BaseException as error:
-        inner = error.__traceback__.tb_next if error.__traceback__ else None
-        _write_error("".join(traceback.format_exception(error.with_traceback(inner and inner.tb_next))))
-        return 1
+        return _report(error)
+
+
+def _exit_status(end: SystemExit) -> int:
+    if end.code is None or isinstance(end.code, int):
+        return (end.code or 0) & 0xFF
+    _write_error(str(end.code) + "\n")
+    return 1
+
+
+def _report(error: BaseException) -> int:
+    """Report an uncaught exception, by the program's own `sys.excepthook` if it has one. Returns the exit status."""
+    inner = error.__traceback__.tb_next if error.__traceback__ else None
+    place = inner and inner.tb_next
+    if sys.excepthook is not sys.__excepthook__:
+        try:
+            sys.excepthook(type(error), error, place)
+            return 1
+        except SystemExit as end:
+            return _exit_status(end)
+        except BaseException as other:
+            told = "".join(traceback.format_exception(other))
+            _write_error(f"Error in sys.excepthook:\n{told}\nOriginal exception was:\n")
+    _write_error("".join(traceback.format_exception(error.with_traceback(place))))
+    return 1
 
 
 def _write_error(text: str) -> None:

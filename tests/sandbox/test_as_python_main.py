@@ -164,7 +164,14 @@ sys.setrecursionlimit(10**9)
 sqlite3.connect(":memory:").execute("select 1").fetchone()
 [__import__(m) and m for m in ("cmath", "array", "queue", "csv", "struct", "zlib", "hashlib", "base64", "textwrap")]
 [open("x", "w").write("5"), open("x").read(), os.listdir(".")[-1:] != []]
+open(__file__).readline()
+open(sys.argv[0], "rb").readline()
+os.path.basename(os.path.abspath(__file__))
 [].pop()
+setattr(sys, "excepthook", lambda kind, error, place: print("hook", error)) or 1 / 0
+setattr(sys, "excepthook", lambda kind, error, place: sys.exit(5)) or 1 / 0
+setattr(sys, "excepthook", lambda kind, error, place: 1 / 0) or [].pop()
+setattr(sys, "excepthook", None) or int("x")
 int("x")
 1 / 0
 undefined
