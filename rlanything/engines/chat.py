@@ -45,6 +45,7 @@ class Chat:
     def __init__(self, model: ModelConfig) -> None:
         try:
             self.tokenizer: Any = AutoTokenizer.from_pretrained(model.path, trust_remote_code=model.trust_remote_code)
+            self.tokenizer("a")  # some settings are read only now
         except Exception as error:  # tokenizers raises no narrower one for a broken file
             why = str(error).partition("\n")[0]
             raise ChatError(

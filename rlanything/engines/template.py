@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from jinja2 import TemplateError
@@ -246,6 +247,8 @@ class NoTemplate:
             f"model {name}: its tokenizer has no chat template; use an instruct model, or add chat_template.jinja to "
             "its folder, or write all prompts of this role as NAME.raw.jinja (dataset.prompt, docs/prompts.md)"
         )
+        if (Path(name) / "chat_template.json").is_file():  # transformers 4 wrote it for models of images
+            self._lacking += "; the text in its chat_template.json belongs into chat_template.jinja"
         self.end: str = tokenizer.eos_token or ""
         if not self.end:
             raise ChatError(

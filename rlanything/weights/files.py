@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,6 +19,7 @@ INDEX = "model.safetensors.index.json"
 OTHER_WEIGHTS = ("pytorch_model*.bin", "*.gguf")
 MAX_REASON = 300  # characters of an error of another library
 MAX_HEADER_BYTES = 100_000_000  # what the safetensors library allows
+_SHARD = re.compile(r".+-\d+-of-(\d+)\.safetensors")
 _POINTER = b"version https://git-lfs"
 
 
@@ -43,6 +45,21 @@ def check_files(folder: Path) -> None:
     if weights and all(file.name.startswith("adapter_") for file in weights):
         raise ModelError(
             f"model {folder}: holds adapters of another model alone; merge them (peft's merge_and_unload) and save all"
+        )
+    if weights and (folder / "adapter_config.json").is_file():  # transformers would load them, vLLM would not
+        raise ModelError(
+            f"model {folder}: holds adapters beside whole weights; merge them (peft's merge_and_unload) and save all, "
+            "or remove adapter_config.json"
+        )
+    if weights and all(file.name.startswith("consolidated") for file in weights):
+        raise ModelError(
+            f"model {folder}: holds its weights as {weights[0].name} alone, which transformers cannot read; download "
+            "the files model*.safetensors too"
+        )
+    shards = [found for file in weights if (found := _SHARD.fullmatch(file.name))]
+    if shards and not (folder / INDEX).is_file() and len(shards) < int(shards[0][1]):
+        raise ModelError(
+            f"model {folder}: holds {len(shards)} of {int(shards[0][1])} files of weights; download the whole model"
         )
     if (folder / INDEX).is_file():
         try:
