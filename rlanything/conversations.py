@@ -87,8 +87,15 @@ def conversation_of(row: Any, filled: bool = False) -> Conversation:
 
 
 def _conversation(row: dict[str, Any]) -> Conversation:
+    if isinstance(row, dict) and "messages" not in row:
+        raise ConfigError(f'found the keys {", ".join(map(str, row))}; expected {{"messages": [...]}}')
     messages, tools = _without_nulls(_value(row["messages"]), ARGUMENTS), _value(row.get("tools")) or []
     _check_characters([messages, tools])
+    if other := next((m for m in messages if isinstance(m, dict) and "role" not in m), None):
+        raise ConfigError(
+            f"a message has the keys {', '.join(map(str, other))}; expected role (system, user, assistant or tool) and "
+            "content" + ("; ShareGPT calls them from (human, gpt) and value" if "from" in other else "")
+        )
     roles = [m["role"] for m in messages]
     if not TURNS.fullmatch("".join(LETTERS.get(role, "?") for role in roles)):
         raise ConfigError(

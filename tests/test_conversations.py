@@ -82,6 +82,18 @@ def test_texts_and_calls_that_no_template_renders_are_named_by_their_row(tmp_pat
         read_conversations(tmp_path / "a.json")
 
 
+def test_rows_of_another_layout_are_named_by_their_keys(tmp_path):
+    rows = [
+        ({"conversations": []}, "found the keys conversations; expected"),
+        ({"messages": [{"from": "human", "value": "x"}]}, "the keys from, value; expected role .* ShareGPT calls them"),
+        ({"messages": [{"speaker": "user", "content": "x"}]}, "the keys speaker, content; expected role"),
+    ]
+    for row, message in rows:
+        (tmp_path / "a.json").write_text(json.dumps([row]))
+        with pytest.raises(ConfigError, match=f"a.json, row 0: .*{message}"):
+            read_conversations(tmp_path / "a.json")
+
+
 @pytest.mark.parametrize("text", ["", "[]", '{"messages": [', '{"text": "x"}', "null", '{"messages": "no JSON"}'])
 def test_a_file_that_holds_no_conversation_is_named(tmp_path, text):
     (tmp_path / "said.jsonl").write_text(text)

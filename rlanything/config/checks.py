@@ -20,7 +20,13 @@ def check(config: Config, learns: bool = True) -> None:
 
     Raises ConfigError with a line for every fault.
     """
-    rules = [_names(config, learns), _prompts(config), _engines(config), _one_accelerator(config, learns)]
+    rules = [
+        _names(config, learns),
+        _splits(config),
+        _prompts(config),
+        _engines(config),
+        _one_accelerator(config, learns),
+    ]
     if learns:
         rules += [_algorithm(config), _stages(config), _staleness(config), _sharing(config)]
     _raise(message for rule in rules for message in rule)
@@ -59,6 +65,12 @@ def _names(config: Config, learns: bool) -> Iterator[str]:
         if not config.model.of(role).path:
             key = f"model.{role}.path"
             yield f"{key}: found nothing, expected a folder or hub name; set it in the YAML, or pass {key}=..."
+
+
+def _splits(config: Config) -> Iterator[str]:
+    splits = config.evaluation.splits
+    if twice := sorted({split for split in splits if splits.count(split) > 1}):
+        yield f"evaluation.splits: found {', '.join(twice)} twice; name each split once"
 
 
 def _names_folder(part: str) -> bool:

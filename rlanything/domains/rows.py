@@ -98,12 +98,14 @@ def read_checked(
 
 
 def check_characters(payload: Any) -> None:
-    """Raises BadProblem if a text of a JSON value holds half a character: no file, tokenizer or pipe takes that."""
+    """Raises BadProblem if a payload is no JSON, or a text of it holds half a character: no file or pipe takes that."""
     try:
         json.dumps(payload, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         near = error.object[max(0, error.start - 40) : error.start + 1]
         raise BadProblem(f"half a character (a lone surrogate) in a text, after {near!r}") from error
+    except (TypeError, RecursionError) as error:  # Parquet holds bytes, dates and times too
+        raise BadProblem(f"a value that JSON cannot hold ({error}); write it as a text or a number") from error
 
 
 def _plain_rows(path: Path, table: pyarrow.Table) -> list[dict[str, Any]]:
@@ -171,6 +173,9 @@ def _rows_of(value: object, field: str) -> list[Any] | None:
         names = list(value)
         named = names != [str(i) for i in range(len(names))]  # else they are numbers that a tool wrote
         return [({"task_id": name} if named else {}) | dict(row) for name, row in value.items()]
+    objects = [inner for inner in value.values() if isinstance(inner, Mapping)]
+    if len(objects) > 1 and any(field in inner for inner in objects):
+        return None  # not all are rows: to take the one that is would leave out the others
     held = [rows for inner in value.values() if isinstance(inner, list | Mapping) and (rows := _rows_of(inner, field))]
     held = [rows for rows in held if isinstance(rows[0], Mapping) and field in rows[0]]
     return held[0] if len(held) == 1 else None

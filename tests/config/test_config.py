@@ -112,6 +112,7 @@ def test_an_evaluation_spreads_over_nodes_without_a_word_of_learners(name):
         ("engine.policy.kind=transformers engine.policy.tensor_parallel_size=2", "the small engine is one process"),
         ("engine.policy.own_process=true", "acting episodes would wait for one another"),
         ("engine.rewriter.max_model_len=100", "engine.rewriter.max_model_len: found 100, expected more than"),
+        ("evaluation.splits=[a,b,a]", "evaluation.splits: found a twice"),
         ("adaptation.alpha_low=0.9", "alpha_low, alpha_high: found 0.9, 0.8, expected alpha_low < alpha_high"),
         ("algorithm.overlong_limit=2048", "less than algorithm.overlong_buffer=4096"),
         (

@@ -98,6 +98,8 @@ def test_what_pandas_writes_for_a_missing_value_is_missing(tmp_path: Path) -> No
         (b'"text"', "found str"),
         (b"{}", "an empty object"),
         (b'{"prompt": ["a"]}', "the keys 'prompt'"),
+        (b'{"a": {"question": "Add."}, "b": {"task": "Take."}}', "the keys 'a', 'b'"),
+        (b'{"train": {"question": ["Add."]}, "version": {"major": 1}}', "the keys 'train', 'version'"),
         (b"[" * 100_000, "nested too deeply"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 3\n", "git lfs pull"),
     ],
