@@ -8,9 +8,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from peft import LoraConfig, inject_adapter_in_model
-from peft.tuners.lora import LoraLayer
-from peft.tuners.tuners_utils import cast_adapter_dtype
 from torch import nn
 
 from rlanything.weights.lora import LORA_A, LORA_B
@@ -25,6 +22,9 @@ def add_adapters(lm: nn.Module, rank: int, alpha: float, seed: int, without: nn.
 
     Equal seeds give equal adapters.
     """
+    from peft import LoraConfig, inject_adapter_in_model  # slow to import, and few runs train adapters
+    from peft.tuners.tuners_utils import cast_adapter_dtype
+
     left_out = [name for name, module in lm.named_modules() if module is without]
     excluded = f"{re.escape(left_out[0])}\\..*" if left_out else None
     config = LoraConfig(
@@ -42,7 +42,7 @@ def add_adapters(lm: nn.Module, rank: int, alpha: float, seed: int, without: nn.
 @contextmanager
 def adapters_disabled(lm: nn.Module) -> Iterator[None]:
     """Compute without the adapters inside the block, as the frozen model does."""
-    layers = [module for module in lm.modules() if isinstance(module, LoraLayer)]
+    layers: list[Any] = [module for module in lm.modules() if _is_adapted(module)]
     for layer in layers:
         layer._disable_adapters = True  # enable_adapters(False) would also clear requires_grad, which DeepSpeed needs
     try:
@@ -52,10 +52,15 @@ def adapters_disabled(lm: nn.Module) -> Iterator[None]:
             layer._disable_adapters = False
 
 
+def _is_adapted(module: nn.Module) -> bool:
+    """True for peft's LoraLayer."""
+    return hasattr(module, "lora_A") and hasattr(module, "base_layer")
+
+
 def adapter_parameters(lm: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     """(name, parameter) of every adapter: MODULE.lora_A [rank, in] and MODULE.lora_B [out, rank]."""
     for name, module in lm.named_modules():
-        if isinstance(module, LoraLayer):
+        if _is_adapted(module):
             a: Any = module.lora_A[ADAPTER]
             b: Any = module.lora_B[ADAPTER]
             yield name + LORA_A, a.weight

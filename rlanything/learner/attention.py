@@ -7,6 +7,7 @@ dense mask. A GPU runs FlexAttention under the same mask in blocks.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -62,7 +63,10 @@ def tree_attention(
     return torch.cat(out, dim=2).transpose(1, 2), None
 
 
-_compiled_flex_attention = torch.compile(flex_attention)
+@cache
+def _compiled_flex_attention() -> Any:
+    """Compiled when it is first needed: torch's compiler takes a second to import, and a CPU never needs it."""
+    return torch.compile(flex_attention)
 
 
 def tree_flex_attention(
@@ -83,7 +87,7 @@ def tree_flex_attention(
     """
     _refuse(softcap, s_aux)
     # Inside a compiled layer, FlexAttention becomes a part of that layer's graph.
-    flex: Any = flex_attention if torch.compiler.is_compiling() else _compiled_flex_attention
+    flex: Any = flex_attention if torch.compiler.is_compiling() else _compiled_flex_attention()
     query, key = query.to(value.dtype), key.to(value.dtype)
     out = flex(query, key, value, block_mask=attention_mask, scale=scaling, enable_gqa=query.shape[1] != key.shape[1])
     return out.transpose(1, 2), None
