@@ -27,6 +27,7 @@ from rlanything.processes.orphans import adopt_orphans
 POLL_S = 1.0
 HEAD_S = 60.0  # for a head to answer, which may have started a moment ago
 END_S = 5.0  # for killed processes to be gone
+RAY_NAMES = ("ray::", "VLLM::", "raylet", "gcs_server")  # of processes (comm in proc_pid_stat(5))
 
 
 class Session:
@@ -81,14 +82,20 @@ class Session:
 
 
 def _ray_processes() -> set[psutil.Process]:
-    """Ray's processes among this one's descendants."""
-    processes = set()
-    for process in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):
-            line = " ".join(process.cmdline())
-            if line.startswith("ray::") or "/ray/" in line:
-                processes.add(process)
-    return processes
+    """Ray's processes, and those that vLLM starts in them, among this one's descendants.
+
+    Some have ended, and wait for their parent to take notice: this process, if their own one has ended before them.
+    """
+    return {process for process in psutil.Process().children(recursive=True) if _is_rays(process)}
+
+
+def _is_rays(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        if process.name().startswith(RAY_NAMES):
+            return True
+        with suppress(psutil.ZombieProcess, psutil.AccessDenied):
+            return "/ray/" in " ".join(process.cmdline())
+    return False
 
 
 @contextmanager

@@ -82,10 +82,10 @@ def test_a_ray_of_ones_own_listens_on_the_loopback_alone_and_leaves_no_token(tmp
     assert not list(tmp_path.rglob("auth_token"))
 
 
-def test_a_session_that_has_ended_adopts_nobody():
-    """Whoever was adopted and not waited for would stay as a zombie."""
+def test_a_session_that_has_ended_adopts_nobody_and_leaves_no_zombie():
+    """An engine's process outlives its replica for a moment. If nobody waits for it, it stays as a zombie."""
     code = (
-        "import os, psutil, subprocess\n"
+        "import os, psutil, subprocess, sys\n"
         "from rlanything.cluster.session import Session\n"
         "session = Session('')\n"
         "def parent_of_an_orphan():\n"
@@ -95,11 +95,15 @@ def test_a_session_that_has_ended_adopts_nobody():
         "    process.kill()\n"
         "    return parent == os.getpid()\n"
         "during = parent_of_an_orphan()\n"
+        'engine = \'import ctypes, os; ctypes.CDLL(None).prctl(15, b"VLLM::EngineCore"); os.write(1, b"x")\'\n'
+        "command = ['sh', '-c', f'{sys.executable} -c \\'{engine}\\' &']\n"
+        "subprocess.run(command, stdout=subprocess.PIPE, check=True)\n"
         "session.close()\n"
-        "print(during, parent_of_an_orphan())\n"
+        "left = [p.name() for p in psutil.Process().children() if p.name() != 'sleep']\n"
+        "print(during, parent_of_an_orphan(), left)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
-    assert done.stdout.split() == ["True", "False"]
+    assert done.stdout.split() == ["True", "False", "[]"]
 
 
 def test_a_job_of_other_nodes_than_the_run_would_use_is_refused(monkeypatch):
