@@ -140,7 +140,7 @@ def run_program(source: bytes, end: Callable[[int], NoReturn] = os._exit) -> NoR
 
     `end` is bound when the module is imported, so a program cannot replace it by patching `os._exit`.
     """
-    main = types.ModuleType("__main__")
+    main = [types.ModuleType("__main__")]  # in a list, so that nobody else holds it
     code = _guarded(_run, source, main)
     code = _guarded(threading._shutdown) or code  # type: ignore[attr-defined]  # waits for the program's threads
     code = _guarded(atexit._run_exitfuncs) or code
@@ -148,9 +148,9 @@ def run_program(source: bytes, end: Callable[[int], NoReturn] = os._exit) -> NoR
     end(code)
 
 
-def _run(source: bytes, main: types.ModuleType) -> None:
+def _run(source: bytes, mains: list[types.ModuleType]) -> None:
     random.seed(0)  # a program that does not seed would otherwise differ from run to run, and so would its verdict
-    loader = SourceFileLoader("__main__", FILE)
+    loader, main = SourceFileLoader("__main__", FILE), mains[0]
     main.__dict__.update(__builtins__=builtins, __file__=FILE, __loader__=loader, __cached__=None, __annotations__={})
     sys.path.insert(0, os.getcwd())
     sys.modules["__main__"] = main
@@ -202,19 +202,30 @@ def _stack_size(size: int = 0) -> int:
     return _set_stack_size(size)
 
 
-def _finish(main: types.ModuleType) -> None:
+def _finish(main: list[types.ModuleType]) -> None:
     """Do what the interpreter does when it exits: flush the streams, drop the program's objects, flush its open files.
 
-    The program may have replaced the streams by anything. Raises what their flushes raise.
+    The program may have replaced the streams by anything. Raises what their flushes raise. The program's objects still
+    find its globals when they end (PEP 442).
     """
     try:
-        for stream in (getattr(sys, "stdout", None), getattr(sys, "stderr", None)):
-            if stream is not None and not getattr(stream, "closed", False):
-                stream.flush()
+        _flush_streams()
     finally:
-        main.__dict__.clear()
+        _flush_files()  # the collector may end a file's buffer before the text in front of it
+        for name in ("stdin", "stdout", "stderr"):  # what ends later writes to the interpreter's own streams
+            setattr(sys, name, getattr(sys, f"__{name}__", None))
+        sys.modules.pop("__main__", None)
+        main.clear()
         gc.collect()
+        with contextlib.suppress(ValueError):  # the program has detached a buffer
+            _flush_streams()
         _flush_files()
+
+
+def _flush_streams() -> None:
+    for stream in (getattr(sys, "stdout", None), getattr(sys, "stderr", None)):
+        if stream is not None and not getattr(stream, "closed", False):
+            stream.flush()
 
 
 def _flush_files() -> None:

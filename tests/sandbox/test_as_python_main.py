@@ -164,6 +164,7 @@ sys.setrecursionlimit(10**9)
 sqlite3.connect(":memory:").execute("select 1").fetchone()
 [__import__(m) and m for m in ("cmath", "array", "queue", "csv", "struct", "zlib", "hashlib", "base64", "textwrap")]
 [open("x", "w").write("5"), open("x").read(), os.listdir(".")[-1:] != []]
+type("W", (), {"__del__": lambda self: sys.stdout.write("end")}) and "made"
 open(__file__).readline()
 open(sys.argv[0], "rb").readline()
 os.path.basename(os.path.abspath(__file__))
@@ -230,6 +231,52 @@ def test_an_expression_means_what_it_means_to_python(sandbox, tmp_path, expressi
     expected, found = in_python(source, tmp_path), in_sandbox(sandbox, source)
     assert (found.exit_code & 0xFF, found.output) == (expected.returncode & 0xFF, expected.stdout), found.error
     assert found.error.splitlines()[-1:] == expected.stderr.decode().splitlines()[-1:]
+
+
+AT_THE_END = {
+    "a finaliser": """
+import sys
+class Writer:
+    def __init__(self): self.parts = []
+    def __call__(self, x): self.parts.append(str(x))
+    def __del__(self): sys.stdout.write(" ".join(self.parts) + chr(10))
+out = Writer()
+out(int(input()) * 2)
+""",
+    "a generator that waits": """
+import os, sys
+def values():
+    try:
+        yield 1
+    finally:
+        sys.stdout.write("over")
+        helper()
+def helper(): os.write(1, b"helped")
+waiting = values()
+next(waiting)
+""",
+    "a file that nobody closed": """
+import sys
+out = open(1, "w", closefd=False)
+out.write("kept")
+class Last:
+    def __del__(self): print("last", file=sys.stdout)
+last = [Last()]
+last.append(last)
+""",
+    "an exit function": """
+import atexit
+value = [1]
+atexit.register(lambda: print(value))
+value.append(2)
+""",
+}
+
+
+@pytest.mark.parametrize("source", AT_THE_END.values(), ids=AT_THE_END)
+def test_what_a_program_prints_while_it_ends_is_printed(sandbox, tmp_path, source):
+    expected, found = in_python(source, tmp_path), in_sandbox(sandbox, source)
+    assert expected.stdout and (found.exit_code, found.output) == (0, expected.stdout), found.error
 
 
 def test_integers_have_any_number_of_digits(sandbox):

@@ -58,7 +58,8 @@ HONEST = {  # ordinary programs: (source, what they print if their input is "3\\
     ),
     "own_stdout": (
         "import io, os, sys\nclass Fast(io.IOBase):\n    def __init__(self): self.text = io.StringIO()\n"
-        "    def write(self, s): self.text.write(s)\n    def flush(self): os.write(1, self.text.getvalue().encode())\n"
+        "    def write(self, s): self.text.write(s)\n    def flush(self):\n"
+        "        os.write(1, self.text.getvalue().encode())\n        self.text = io.StringIO()\n"
         "sys.stdout = Fast()\nprint('42')",
         "42",
     ),
