@@ -20,7 +20,7 @@ from rlanything.engines.chat import Chat
 from rlanything.errors import ConfigError, ModelError
 from rlanything.learner.trainable import check_trainable
 from rlanything.plan.plan import Plan
-from rlanything.weights.files import loading, local_folder, tensor_shapes, whole_numbers
+from rlanything.weights.files import loading, local_folder, tensor_shapes, untied_head, whole_numbers
 from rlanything.weights.images import reads_images
 
 REMEDY = "use the config.json that belongs to these weights"
@@ -122,8 +122,14 @@ def check_loads(config: Any, path: str) -> None:
                 raise ModelError(
                     f"model {path}: {name} is {shape} in {file.name}, but config.json makes it {made[name]}; {REMEDY}"
                 )
-    if files and (Path(path).is_dir() or HF_HUB_OFFLINE):  # else the run downloads what the hub's cache lacks
+    stored = files or any(folder.glob("pytorch_model*.bin"))
+    if stored and (Path(path).is_dir() or HF_HUB_OFFLINE):  # else the run downloads what the hub's cache lacks
         _check_names(config, folder)
+        if config.get_text_config().tie_word_embeddings and (untied := untied_head(files)):
+            raise ModelError(
+                f"model {path}: config.json has tie_word_embeddings=true, but {untied[0]} differs from {untied[1]}, so "
+                "that engines and learner would compute differently; set it to false, or remove the head from the files"
+            )
 
 
 def _check_names(config: Any, folder: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -15,8 +15,9 @@ from safetensors import safe_open
 
 from rlanything.errors import ClearError, ModelError
 
-INDEX = "model.safetensors.index.json"
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 OTHER_WEIGHTS = ("pytorch_model*.bin", "*.gguf")
+NUM_ROW = 1024  # of a matrix that is compared
 MAX_REASON = 300  # characters of an error of another library
 MAX_HEADER_BYTES = 100_000_000  # what the safetensors library allows
 _SHARD = re.compile(r".+-\d+-of-(\d+)\.safetensors")
@@ -33,7 +34,8 @@ def local_folder(path: str) -> Path:
 
 
 def check_files(folder: Path) -> None:
-    """Check the files of a model's own folder. Raises ModelError if one is missing, cut, or a pointer of Git LFS."""
+    """Check the files of a model's own folder. Raises ModelError if one is missing, cut, or a pointer of Git LFS, or if
+    engines and learners would read different weights."""
     for file in sorted(folder.iterdir()):
         if file.is_file() and file.stat().st_size < 1024 and file.read_bytes().startswith(_POINTER):
             raise ModelError(
@@ -42,39 +44,55 @@ def check_files(folder: Path) -> None:
     weights = sorted(folder.glob("*.safetensors"))
     if not weights and not any(next(folder.glob(pattern), None) for pattern in OTHER_WEIGHTS):
         raise ModelError(f"model {folder}: has no weights, expected *.safetensors; download the whole model")
-    if weights and all(file.name.startswith("adapter_") for file in weights):
-        raise ModelError(
-            f"model {folder}: holds adapters of another model alone; merge them (peft's merge_and_unload) and save all"
-        )
-    if weights and (folder / "adapter_config.json").is_file():  # transformers would load them, vLLM would not
-        raise ModelError(
-            f"model {folder}: holds adapters beside whole weights; merge them (peft's merge_and_unload) and save all, "
-            "or remove adapter_config.json"
-        )
-    if weights and all(file.name.startswith("consolidated") for file in weights):
-        raise ModelError(
-            f"model {folder}: holds its weights as {weights[0].name} alone, which transformers cannot read; download "
-            "the files model*.safetensors too"
-        )
-    shards = [found for file in weights if (found := _SHARD.fullmatch(file.name))]
-    if shards and not (folder / INDEX).is_file() and len(shards) < int(shards[0][1]):
-        raise ModelError(
-            f"model {folder}: holds {len(shards)} of {int(shards[0][1])} files of weights; download the whole model"
-        )
+    if weights:
+        _check_kinds(folder, [file.name for file in weights])
     if (folder / INDEX).is_file():
-        try:
-            named = sorted({str(name) for name in json.loads((folder / INDEX).read_text())["weight_map"].values()})
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ModelError(f"model {folder}: {INDEX} cannot be read ({error!r}); download it again") from error
-        if missing := [name for name in named if not (folder / name).is_file()]:
-            raise ModelError(
-                f"model {folder}: lacks {len(missing)} of the {len(named)} files that {INDEX} names, the first: "
-                f"{missing[0]}; download the whole model"
-            )
+        _check_index(folder)
     for file in weights:
         if not file.is_file():
             raise ModelError(f"model {folder}: {file.name} is no file; download it again")
         tensor_shapes(file)
+
+
+def _check_kinds(folder: Path, names: Sequence[str]) -> None:
+    """Raise ModelError if the .safetensors files are not all of one model's weights, and no more."""
+    merge = "merge them (peft's merge_and_unload) and save all"
+    if all(name.startswith("adapter_") for name in names):
+        raise ModelError(f"model {folder}: holds adapters of another model alone; {merge}")
+    if (folder / "adapter_config.json").is_file():  # transformers would load them, vLLM would not
+        raise ModelError(f"model {folder}: holds adapters beside whole weights; {merge}, or remove adapter_config.json")
+    own = [name for name in names if not name.startswith("consolidated")]
+    if not own:
+        raise ModelError(
+            f"model {folder}: holds its weights as {names[0]} alone, which transformers cannot read; download "
+            "model*.safetensors too"
+        )
+    has_index = (folder / INDEX).is_file()
+    named = SINGLE in (folder / INDEX).read_text(errors="replace") if has_index else False
+    if SINGLE in own and len(own) > 1 and not named:
+        other = next(name for name in own if name != SINGLE)
+        raise ModelError(
+            f"model {folder}: holds {SINGLE} and {other}, of which engines and learners would read different ones; "
+            "remove those that do not belong to the model"
+        )
+    shards = [found for name in own if (found := _SHARD.fullmatch(name))]
+    if shards and not has_index and len(shards) < int(shards[0][1]):
+        raise ModelError(
+            f"model {folder}: holds {len(shards)} of {int(shards[0][1])} files of weights; download the whole model"
+        )
+
+
+def _check_index(folder: Path) -> None:
+    """Raise ModelError if a file that the index names is missing."""
+    try:
+        named = sorted({str(name) for name in json.loads((folder / INDEX).read_text())["weight_map"].values()})
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelError(f"model {folder}: {INDEX} cannot be read ({error!r}); download it again") from error
+    if missing := [name for name in named if not (folder / name).is_file()]:
+        raise ModelError(
+            f"model {folder}: lacks {len(missing)} of the {len(named)} files that {INDEX} names, the first: "
+            f"{missing[0]}; download the whole model"
+        )
 
 
 @contextmanager
@@ -111,6 +129,26 @@ def tensor_shapes(file: Path) -> dict[str, list[int]]:
     if size != end:
         raise ModelError(f"{file}: found {size} bytes, but its header says {end}; the file is cut, download it again")
     return shapes
+
+
+def untied_head(files: Sequence[Path]) -> tuple[str, str] | None:
+    """Names of the head's and the embedding's weights, if .safetensors files hold both and they differ.
+
+    Only their first rows are read.
+    """
+    places = {name: file for file in files for name in tensor_shapes(file)}
+    head = next((name for name in places if name.endswith("lm_head.weight")), "")
+    embedding = next((name for name in places if name.endswith("embed_tokens.weight")), "")
+    if not (head and embedding):
+        return None
+    first, second = (_first_rows(places[name], name) for name in (head, embedding))
+    return None if torch.equal(first, second) else (head, embedding)
+
+
+def _first_rows(file: Path, name: str) -> torch.Tensor:
+    with safe_open(file, framework="pt") as tensors:
+        rows: torch.Tensor = tensors.get_slice(name)[:NUM_ROW]
+        return rows
 
 
 def whole_numbers(folder: Path) -> str:

@@ -269,3 +269,52 @@ def test_a_model_that_is_not_whole_is_found_before_anything_is_loaded(world, tmp
     weights.unlink()
     with pytest.raises(ModelError, match="has no weights"):
         check_model(ModelConfig(path=str(model)), EngineConfig())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m: m.rename(m.with_name("model-00001-of-00003.safetensors")), "holds 1 of 3 files of weights"),
+        (lambda m: m.rename(m.with_name("consolidated.safetensors")), "as consolidated.safetensors alone"),
+        (lambda m: m.with_name("adapter_config.json").write_text("{}"), "holds adapters beside whole weights"),
+        (lambda m: shutil.copy(m, m.with_name("model_old.safetensors")), "holds model.safetensors and model_old.safet"),
+    ],
+)
+def test_weights_that_engines_would_read_differently_are_refused(world, tmp_path, change, message):
+    shutil.copytree(world.model, tmp_path / "model")
+    change(tmp_path / "model" / "model.safetensors")
+    with pytest.raises(ModelError, match=message):
+        check_model(ModelConfig(path=str(tmp_path / "model")), EngineConfig())
+
+
+def test_a_setting_of_the_tokenizer_of_another_type_is_named(world, tmp_path):
+    shutil.copytree(world.model, tmp_path / "model")
+    path = tmp_path / "model" / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"model_max_length": "big"}))
+    with pytest.raises(ChatError, match="no tokenizer could be loaded"):
+        check_model(ModelConfig(path=str(tmp_path / "model")), EngineConfig())
+
+
+def test_weights_in_older_files_are_matched_by_their_names_too(world, tmp_path):
+    folder = shutil.copytree(world.model, tmp_path / "model")
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    engine = EngineConfig(kind="transformers", max_model_len=64)
+    torch.save(tensors, folder / "pytorch_model.bin")
+    check_role(ModelConfig(path=str(folder)), engine, learns=True)
+    torch.save({n: t for n, t in tensors.items() if "layers.1.mlp" not in n}, folder / "pytorch_model.bin")
+    with pytest.raises(ModelError, match=r"lack 3 tensors .* such as model.layers.1.mlp.down"):
+        check_role(ModelConfig(path=str(folder)), engine, learns=True)
+
+
+def test_a_head_of_its_own_that_config_json_ties_is_refused(world, tmp_path):
+    folder = shutil.copytree(world.model, tmp_path / "model")
+    tensors = load_file(folder / "model.safetensors")
+    embedding = tensors["model.embed_tokens.weight"]
+    for head, fits in ((embedding.clone(), True), (2 * embedding, False)):
+        save_file(tensors | {"lm_head.weight": head}, folder / "model.safetensors", metadata={"format": "pt"})
+        if fits:
+            check_role(ModelConfig(path=str(folder)), EngineConfig(max_model_len=64), learns=True)
+        else:
+            with pytest.raises(ModelError, match="tie_word_embeddings=true, but lm_head.weight differs from"):
+                check_role(ModelConfig(path=str(folder)), EngineConfig(max_model_len=64), learns=True)
