@@ -6,6 +6,7 @@ An engine knows neither tasks nor rewards. Policy, reward model and rewriter are
 from __future__ import annotations
 
 import hashlib
+import math
 import resource
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -84,6 +85,12 @@ class EngineDead(EngineError):
 
 class PromptTooLong(EngineError):
     """A prompt leaves no token of the engine's context for the response. The caller ends the episode as truncated."""
+
+
+def require_finite(completions: Iterable[Completion]) -> None:
+    """Raise EngineError if the model computed no finite logprobs: what was sampled then means nothing."""
+    if not all(math.isfinite(sum(c.logprobs)) for c in completions):
+        raise EngineError("the model computes no finite logprobs; its weights hold NaN, or overflow in their type")
 
 
 class Engine(Protocol):

@@ -10,7 +10,7 @@ from transformers.utils import logging
 
 from rlanything.config.schema import EngineConfig, ModelConfig
 from rlanything.engines import start_engine
-from rlanything.engines.base import Engine, SamplingParams
+from rlanything.engines.base import Engine, SamplingParams, require_finite
 from rlanything.engines.chat import Chat
 from rlanything.engines.process import ProcessEngine
 from rlanything.types import Message, Prompt
@@ -63,6 +63,7 @@ class ChatModel:
         else:
             prompt = self.chat.prompt(messages)
             completions = await self.engine.generate(prompt.ids, sampling, num, prompt.images)
+        require_finite(completions)
         said = self.chat.response_text
         replies = [Reply(ids=c.token_ids, logprobs=c.logprobs, text=said(c.token_ids)) for c in completions]
         return prompt, replies

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 
 from rlanything.config.schema import RolloutConfig
 from rlanything.domains.base import Domain, Env, Observation, SandboxFailure, Step
-from rlanything.engines.base import PromptTooLong, SamplingParams, request_seed
+from rlanything.engines.base import PromptTooLong, SamplingParams, request_seed, require_finite
 from rlanything.engines.chat_model import ChatModel
 from rlanything.errors import ClearError
 from rlanything.rollout.history import History
@@ -113,6 +113,7 @@ class Player:
             asked = time.perf_counter()
             try:
                 [completion] = await engine.generate(prompt.ids, sampling, images=prompt.images)
+                require_finite([completion])
             except PromptTooLong as error:
                 trajectory.ending = Ending.CONTEXT
                 if not steps:

@@ -1,17 +1,19 @@
 """Episodes as coroutines, with the real small engine, and environments that misbehave."""
 
 import asyncio
+import shutil
 
 import builders
 import pytest
 from builders import config_of, diagnostics
+from safetensors.torch import load_file, save_file
 
 from rlanything.config.schema import EngineConfig, ModelConfig, RewardConfig, RolloutConfig
 from rlanything.domains.alfworld.domain import AlfworldDomain
 from rlanything.domains.base import Env, Observation, ParsedAction
 from rlanything.domains.parts import StepJudging
 from rlanything.engines import start_engine
-from rlanything.engines.base import request_seed
+from rlanything.engines.base import EngineError, request_seed
 from rlanything.engines.chat import Chat, ChatError
 from rlanything.engines.chat_model import ChatModel
 from rlanything.rollout.episode import Player
@@ -381,3 +383,17 @@ def test_a_cut_response_ends_an_episode_only_if_the_conversation_would_go_on_fro
     assert ended.ending is Ending.LENGTH and len(ended.turns) == 1
     [went_on] = play(domain, model, cut.model_copy(update={"history": "paper"}), num=1).trajectories
     assert went_on.ending is Ending.TURNS and len(went_on.turns) == 3
+
+
+def test_a_model_without_finite_logprobs_ends_the_run_with_one_message(domain, world, tmp_path):
+    folder = shutil.copytree(world.model, tmp_path / "model")
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.norm.weight"][0] = float("nan")
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    config = ModelConfig(path=str(folder))
+    broken = ChatModel(start_engine(config, ENGINE, seed=0, log_path=tmp_path / "engine.log"), Chat(config))
+    with pytest.raises(EngineError, match="no finite logprobs; its weights hold NaN"):
+        play(domain, broken, SHORT)
+    with pytest.raises(EngineError, match="no finite logprobs"):
+        asyncio.run(broken.ask([user("x")], temperature=1.0, max_tokens=4, seed=0))
+    broken.engine.close()
