@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,19 @@ from rlanything.errors import ConfigError, TaskError
 from rlanything.types import Message, Prompt, Sample
 
 ARGUMENTS = "arguments"  # of a tool call
-THOUGHTS = ("reasoning_content", "reasoning", "thinking")  # keys of messages in data of reasoning models
-LEARNED = ("weight", "train", "trainable")  # keys by which other trainers leave messages out
+LEARNED = ("weight", "train", "trainable", "loss", "loss_mask")  # keys by which other trainers leave messages out
+_IMAGES = 'put each into a message\'s content, as {"type": "image", "image": "FILE"}'
+_THOUGHT = "put the thought into content, as the model writes it"
+# Keys of other trainers' files. What they hold would be lost.
+UNREAD_OF_ROWS = {
+    "functions": "write them as tools", "system": "make it the first message", "images": _IMAGES, "image": _IMAGES,
+    "videos": "leave such rows out", "audios": "leave such rows out",
+}  # fmt: skip
+UNREAD_OF_MESSAGES = {
+    "reasoning_content": _THOUGHT, "reasoning": _THOUGHT, "reasoning_details": _THOUGHT, "thinking": _THOUGHT,
+    "thought": _THOUGHT, "function_call": "write it as tool_calls", "refusal": "put it into content",
+    "images": _IMAGES, "audio": "leave such rows out",
+}  # fmt: skip
 LETTERS = {"system": "s", "user": "u", "assistant": "a", "tool": "t"}
 TURNS = re.compile("s?ua((t+u?|u)a)*")  # the order of a conversation's roles, by their letters
 
@@ -89,6 +100,7 @@ def conversation_of(row: Any, filled: bool = False) -> Conversation:
 def _conversation(row: dict[str, Any]) -> Conversation:
     if isinstance(row, dict) and "messages" not in row:
         raise ConfigError(f'found the keys {", ".join(map(str, row))}; expected {{"messages": [...]}}')
+    _check_unread("", row, UNREAD_OF_ROWS)
     messages, tools = _without_nulls(_value(row["messages"]), ARGUMENTS), _value(row.get("tools")) or []
     _check_characters([messages, tools])
     if other := next((m for m in messages if isinstance(m, dict) and "role" not in m), None):
@@ -104,6 +116,11 @@ def _conversation(row: dict[str, Any]) -> Conversation:
         )
     checked = [_message(f"message {i} ({m['role']})", m) for i, m in enumerate(messages, 1)]
     return Conversation(messages=checked, trained=[role == "assistant" for role in roles], tools=tools)
+
+
+def _check_unread(where: str, held: dict[str, Any], remedies: Mapping[str, str]) -> None:
+    if key := next((key for key in remedies if held.get(key)), ""):
+        raise ConfigError(f"{where}{key}: is not learned; {remedies[key]}")
 
 
 def _check_characters(value: Any) -> None:
@@ -125,9 +142,8 @@ def _message(where: str, message: dict[str, Any]) -> Message:
                 f'{where}: content: found the part {str(part)[:80]}, expected {{"type": "text", "text": ...}} or '
                 '{"type": "image", "image": "FILE"}'
             )
-    if thought := next((key for key in THOUGHTS if message.get(key)), ""):
-        raise ConfigError(f"{where}: {thought}: is not learned; put the thought into content, as the model writes it")
-    if unlearned := next((key for key in LEARNED if message.get(key) in (0, False)), ""):
+    _check_unread(f"{where}: ", message, UNREAD_OF_MESSAGES)
+    if unlearned := next((key for key in LEARNED if str(message.get(key)).lower() in ("0", "0.0", "false")), ""):
         if message["role"] == "assistant":
             raise ConfigError(f"{where}: {unlearned}: every assistant message is learned; leave out row or key")
     if calls and message["role"] != "assistant":

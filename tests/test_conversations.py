@@ -86,6 +86,9 @@ def test_rows_of_another_layout_are_named_by_their_keys(tmp_path):
     rows = [
         ({"conversations": []}, "found the keys conversations; expected"),
         ({"messages": [{"from": "human", "value": "x"}]}, "the keys from, value; expected role .* ShareGPT calls them"),
+        ({"functions": [{"name": "f"}], "messages": []}, "functions: is not learned; write them as tools"),
+        ({"system": "s", "messages": []}, "system: is not learned; make it the first message"),
+        ({"images": ["a.png"], "messages": []}, "images: is not learned; put each into a message's content"),
         ({"messages": [{"speaker": "user", "content": "x"}]}, "the keys speaker, content; expected role"),
     ]
     for row, message in rows:
@@ -135,6 +138,11 @@ def test_a_conversation_that_does_not_alternate_is_named(tmp_path, roles, messag
             {"content": "y", "reasoning_content": "so"},
             "reasoning_content: is not learned; put",
         ),
+        ({"content": "y", "thought": "so"}, "thought: is not learned; put the thought into content"),
+        ({"content": "", "function_call": {"name": "f"}}, "function_call: is not learned; write it as tool_calls"),
+        ({"content": "", "refusal": "no"}, "refusal: is not learned; put it into content"),
+        ({"content": "y", "loss": False}, "loss: every assistant message is learned"),
+        ({"content": "y", "weight": "0"}, "weight: every assistant message is learned"),
         ({"content": "y", "weight": 0}, "weight: every assistant message is learned"),
         ({"content": "y", "train": False}, "train: every assistant message is learned"),
         ({"content": "", "tool_calls": ["look"]}, "tool_calls: found 'look', expected .*function"),
