@@ -42,7 +42,7 @@ from rlanything.plan.models import check_role, check_tools
 from rlanything.processes.interrupts import raise_missed_interrupt
 from rlanything.rollout.collect import Collector
 from rlanything.runs.checkpoint import writing
-from rlanything.runs.folder import check_place, locked
+from rlanything.runs.folder import check_place, locked, make_folder
 from rlanything.runs.progress import Progress
 from rlanything.types import Direction, Message, Sample, Task
 
@@ -293,6 +293,7 @@ def warm_start(config: SftConfig, progress: Progress) -> None:
     key, file = digest(config, domain), output / NOTE
     scratch = domain.images.folder.parent  # the demonstrations' screenshots
     refusal = f"output={output}: another process is making it; wait for it or choose another output"
+    make_folder(output.parent, f"output={output}")
     with locked(output.with_name(f".{output.name}.lock"), refusal):
         note: dict[str, Any] = json.loads(file.read_text()) if file.is_file() else {}
         if note.get("digest") == key:

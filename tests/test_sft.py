@@ -48,6 +48,12 @@ def config(world, tmp_path):
     )
 
 
+@pytest.mark.parametrize("place", ["/proc/x/model", "/sys/x/model"])
+def test_an_output_that_cannot_be_made_is_named(config, place):
+    with pytest.raises(RunError, match=f"output={place}: /.*/x (cannot be made|may not be written).*choose another"):
+        warm_start(config.model_copy(update={"output": place}), Progress())
+
+
 def test_equal_inputs_are_not_trained_again_and_other_games_are(config, capsys):
     warm_start(config, Progress())
     written = (Path(config.output) / "model.safetensors").read_bytes()

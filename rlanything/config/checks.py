@@ -71,10 +71,12 @@ def _splits(config: Config) -> Iterator[str]:
     splits = config.evaluation.splits
     if twice := sorted({split for split in splits if splits.count(split) > 1}):
         yield f"evaluation.splits: found {', '.join(twice)} twice; name each split once"
+    if long := next((split for split in splits if len(split.encode("utf-8", "surrogatepass")) > MAX_NAME), ""):
+        yield f"evaluation.splits: found {shown(long)}, expected names of at most {MAX_NAME} bytes"
 
 
 def _names_folder(part: str) -> bool:
-    size = len(part.encode("utf-8", "surrogateescape"))
+    size = len(part.encode("utf-8", "surrogatepass"))
     return 0 < size <= MAX_NAME and part not in (".", "..") and part.isprintable()
 
 

@@ -126,7 +126,12 @@ def _merged(
         defaults = schema.model_construct().model_dump()  # `${...}` may name any of them
         merged = OmegaConf.merge(defaults, layer)
         for key, value in overrides:  # a section is merged; options={...} replaces all options
-            OmegaConf.update(merged, key, value, merge=is_section(kind_of(schema, key)))
+            try:
+                OmegaConf.update(merged, key, value, merge=is_section(kind_of(schema, key)))
+            except (ValueError, TypeError, IndexError) as error:  # a key below a list
+                if isinstance(error, OmegaConfBaseException):
+                    raise
+                raise ConfigError(f"{key}: there is no such key ({error})") from error
         resolved: Any = OmegaConf.to_container(merged, resolve=True)
         return dict(resolved)
     except OmegaConfBaseException as error:  # a ${...} that names nothing or is malformed

@@ -18,6 +18,9 @@ from torch import nn
 from torch.distributed import distributed_c10d
 
 from rlanything.config.schema import LearnerConfig
+from rlanything.errors import LearnerError
+
+INTERFACE = "GLOO_SOCKET_IFNAME"  # which network gloo uses
 
 
 def start_deepspeed(log_path: Path | None, timeout_s: float = 1800.0, joins: bool = False) -> ModuleType:
@@ -29,7 +32,9 @@ def start_deepspeed(log_path: Path | None, timeout_s: float = 1800.0, joins: boo
     learner.
     """
     # Set before the import, which otherwise probes for accelerators and warns on stdout if it finds none.
-    os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
+    if not torch.cuda.is_available():
+        os.environ["DS_ACCELERATOR"] = "cpu"  # whatever another machine's set-up has left in it
+    os.environ.setdefault("DS_ACCELERATOR", "cuda")
     if not joins and not (dist.is_initialized() and dist.get_world_size() > 1):
         os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}  # DeepSpeed reads them again
     import deepspeed
@@ -46,10 +51,15 @@ def start_deepspeed(log_path: Path | None, timeout_s: float = 1800.0, joins: boo
     if not dist.is_initialized():
         # New groups take torch's default timeout, not that of the group that they are made from.
         distributed_c10d.default_pg_timeout = distributed_c10d.default_pg_nccl_timeout = timedelta(seconds=timeout_s)
-        if joins:
-            dist.init_process_group()
-        else:
-            dist.init_process_group(store=dist.HashStore(), rank=0, world_size=1)
+        try:
+            if joins:
+                dist.init_process_group()
+            else:
+                dist.init_process_group(store=dist.HashStore(), rank=0, world_size=1)
+        except RuntimeError as error:
+            if (interface := os.environ.get(INTERFACE)) and interface in str(error):
+                raise LearnerError(f"{INTERFACE}={interface}: this machine has no such network; unset it") from error
+            raise
     deepspeed.init_distributed(auto_mpi_discovery=False, verbose=False)
     return deepspeed
 

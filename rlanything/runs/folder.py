@@ -53,6 +53,15 @@ def check_place(folder: Path, key: str) -> None:
         raise RunError(f"{key}: {above} may not be written; choose another folder")
 
 
+def make_folder(folder: Path, key: str) -> None:
+    """Make a folder and those above it. Raises RunError, which begins with `key`, if that fails."""
+    check_place(folder, key)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"{key}: {folder} cannot be made ({error}); choose another folder") from error
+
+
 @contextmanager
 def locked(file: Path, refusal: str) -> Iterator[None]:
     """Hold a lock on a file while the block runs. Raises RunError with the refusal if another process holds it."""
@@ -100,11 +109,7 @@ class RunFolder:
                 "or experiment.resume=auto"
             )
         place = f"experiment.output_dir={self.config.experiment.output_dir}"
-        check_place(self.path, place)
-        try:
-            self.logs.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RunError(f"{place}: {self.logs} cannot be made ({error}); choose another folder") from error
+        make_folder(self.logs, place)
         refusal = f"{self.path}: another process is writing this run; wait for it or choose another experiment.name"
         with locked(self.path / ".lock", refusal):
             models = {role: fingerprint(self.config.model.of(role).path) for role in ROLES}

@@ -113,6 +113,8 @@ def test_an_evaluation_spreads_over_nodes_without_a_word_of_learners(name):
         ("engine.policy.own_process=true", "acting episodes would wait for one another"),
         ("engine.rewriter.max_model_len=100", "engine.rewriter.max_model_len: found 100, expected more than"),
         ("evaluation.splits=[a,b,a]", "evaluation.splits: found a twice"),
+        (f"evaluation.splits=[{'a' * 300}]", "evaluation.splits: found 'aaa.*, expected names of at most 200 bytes"),
+        ("evaluation.splits.x=5", "evaluation.splits.x: there is no such key"),
         ("adaptation.alpha_low=0.9", "alpha_low, alpha_high: found 0.9, 0.8, expected alpha_low < alpha_high"),
         ("algorithm.overlong_limit=2048", "less than algorithm.overlong_buffer=4096"),
         (
