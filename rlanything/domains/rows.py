@@ -60,7 +60,10 @@ def read_rows(path: Path, field: str) -> list[tuple[str, Any]]:
         if lines is None:
             raise TaskError(f"{path}: neither JSON nor JSON lines ({error}); fetch it again") from error
         return lines
-    rows = _rows_of(value, field)
+    try:
+        rows = _rows_of(value, field)
+    except RecursionError as error:
+        raise TaskError(f"{path}: values are nested too deeply") from error
     if rows is None:
         raise TaskError(
             f"{path}: found {_described(value)}, expected a list of rows that have the field {field!r} (data/README.md)"
@@ -184,7 +187,7 @@ def _rows_of(value: object, field: str) -> list[Any] | None:
 def _rows_of_columns(columns: Mapping[str, Any], field: str) -> list[Any]:
     """Turn columns into rows: lists, or objects by index, as pandas writes them. What is one row already stays one."""
     first = columns[field]
-    if isinstance(first, Mapping):
+    if all(isinstance(column, Mapping) for column in columns.values()):
         return [{name: column[key] for name, column in columns.items() if key in column} for key in first]
     if isinstance(first, list) and any(isinstance(cell, Mapping) for cell in first):  # a conversation: one row's value
         return [columns]

@@ -64,6 +64,12 @@ def test_separators_of_lines_within_texts_do_not_cut_lines(tmp_path: Path) -> No
     assert [row for _, row in read_rows(tmp_path / "two.jsonl", "question")] == rows
 
 
+def test_columns_by_index_beside_a_value_are_one_row(tmp_path: Path) -> None:
+    row = {"question": {"0": "Add."}, "version": 1}
+    (tmp_path / "train.json").write_text(json.dumps(row))
+    assert read_rows(tmp_path / "train.json", "question") == [("row 0", row)]
+
+
 def test_an_object_of_named_rows_names_the_tasks(tmp_path: Path) -> None:
     (tmp_path / "train.json").write_text(json.dumps({"p1": ROWS[0], "p2": ROWS[1] | {"task_id": "own"}}))
     assert [row["task_id"] for _, row in read_rows(tmp_path / "train.json", "question")] == ["p1", "own"]
@@ -101,6 +107,7 @@ def test_what_pandas_writes_for_a_missing_value_is_missing(tmp_path: Path) -> No
         (b'{"a": {"question": "Add."}, "b": {"task": "Take."}}', "the keys 'a', 'b'"),
         (b'{"train": {"question": ["Add."]}, "version": {"major": 1}}', "the keys 'train', 'version'"),
         (b"[" * 100_000, "nested too deeply"),
+        (b'{"a": ' * 900 + b"[1]" + b"}" * 900, "nested too deeply"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 3\n", "git lfs pull"),
     ],
 )

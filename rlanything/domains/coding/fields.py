@@ -126,6 +126,8 @@ def read_pairs(row: Mapping[str, Any], name: str, read: Callable[[str, object, o
         written, results = _lists(row.get(f"{name}_input")), _decoded(row.get(f"{name}_output"))
         if written and isinstance(results, list) and len(results) == len(written):
             inputs, outputs = written, results
+    else:
+        inputs, outputs = _both_lists(row.get(f"{name}_input"), row.get(f"{name}_output")) or (inputs, outputs)
     if len(inputs) != len(outputs):
         raise BadProblem(
             f"{name}_input and {name}_output: found {len(inputs)} and {len(outputs)} texts, expected as many"
@@ -135,6 +137,14 @@ def read_pairs(row: Mapping[str, Any], name: str, read: Callable[[str, object, o
     if longest > MAX_TEST_CHARS:
         raise BadProblem(f"{name}_input: a test of {longest} characters, expected at most {MAX_TEST_CHARS}")
     return pairs
+
+
+def _both_lists(given: object, wanted: object) -> tuple[list[Any], list[Any]] | None:
+    """The lists that two texts hold, if one is of texts and the other, as long, of numbers; else None."""
+    a, b = _decoded(given), _decoded(wanted)
+    if not (isinstance(a, list) and isinstance(b, list) and a and len(a) == len(b)):
+        return None
+    return (a, b) if any(all(isinstance(item, str) for item in side) for side in (a, b)) else None
 
 
 def _items(row: Mapping[str, Any], name: str) -> list[Any]:

@@ -76,7 +76,8 @@ def _lists_of(value: Any) -> Any:
 def _linked(values: list[Any], node: Any) -> Any:
     first = None
     for value in reversed(values):
-        first = node(value, first)
+        added = node(value)  # a program's own class may take no more
+        added.next, first = first, added
     return first
 
 

@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from rlanything.domains.coding.fields import is_missing
+from rlanything.domains.answers import boxed
+from rlanything.domains.coding.fields import is_missing, read_task_id
 from rlanything.domains.coding.problems import check_row as check_program
 from rlanything.domains.reasoning.answers import CHOICES, normal
 from rlanything.domains.reasoning.program_tests import holds_objects, tests_of
@@ -35,8 +36,8 @@ def check_row(row: object) -> dict[str, Any]:
         payload |= _choices(choices, payload["answer"])
     if "cells" in row or "outputs" in row:
         payload |= _solution(row.get("cells"), row.get("outputs"))
-    if (name := row.get("task_id")) is not None:
-        payload["task_id"] = str(name)
+    if name := read_task_id(row):
+        payload["task_id"] = name
     check_characters(payload)
     return payload
 
@@ -74,8 +75,16 @@ def _answer(row: Mapping[str, Any]) -> str:
         if isinstance(value, int | float) and not isinstance(value, bool):
             value = repr(value)
         if isinstance(value, str) and normal(value):
-            return value.strip()
+            return _final(value).strip()
     raise BadProblem(f"answer: none of the fields {', '.join(ANSWERS)} holds an answer, or tests of a program")
+
+
+def _final(text: str) -> str:
+    """The answer at the end of a worked solution: after #### as in GSM8K, or in the last box as in MATH."""
+    if "####" in text:
+        return text.rpartition("####")[2]
+    boxes = boxed(text)
+    return boxes[-1] if boxes and normal(boxes[-1]) else text
 
 
 def _solution(cells: object, outputs: object) -> dict[str, Any]:

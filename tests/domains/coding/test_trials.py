@@ -109,6 +109,15 @@ DEPTH = """
 def depth(root: Optional[TreeNode]) -> int:
     return 1 + max(depth(root.left), depth(root.right)) if root else 0
 """
+OLD_HEADER = """
+class ListNode(object):
+    def __init__(self, x):
+        self.val = x
+        self.next = None
+class Solution:
+    def f(self, head: ListNode) -> ListNode:
+        return head.next
+"""
 LEAVES = "def f(root: TreeNode) -> List[TreeNode]:\n    return [root.left, root.right]"
 
 
@@ -123,6 +132,7 @@ LEAVES = "def f(root: TreeNode) -> List[TreeNode]:\n    return [root.left, root.
         (MIRROR, "mirror", "[1]\n2", "[1]"),
         (DEPTH, "depth", "[3, 9, 20, null, null, 15, 7]", "3"),
         (DEPTH, "depth", "[]", "0"),
+        (OLD_HEADER, "f", "[1, 2]", "[2]"),
         (LEAVES, "f", "[1, 2, 3, null, 4]", "[[2, null, 4], [3]]"),
     ],
 )

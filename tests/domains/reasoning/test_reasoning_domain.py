@@ -67,6 +67,15 @@ def play(domain, *responses, task=0):
             {"question": "Which is a fruit?", "choices": ["stone", "apple"], "answer": "B", "kind": "problem"},
         ),
         ({"problem": "P", "final_answer": ["7"]}, {"question": "P", "answer": "7", "kind": "problem"}),
+        ({"question": "P", "answer": "6 * 12\n#### 72"}, {"question": "P", "answer": "72", "kind": "problem"}),
+        (
+            {"problem": "P", "solution": "So it is \\boxed{\\text{even}}."},
+            {"question": "P", "answer": "even", "kind": "problem"},
+        ),
+        (
+            {"question": "P", "answer": "7", "task_id": 1.0},
+            {"question": "P", "answer": "7", "kind": "problem", "task_id": "1"},
+        ),
         ({"Problem": "P", "Answer": 70}, {"question": "P", "answer": "70", "kind": "problem"}),
         ({"problem": "P", "solution": "C", "domain": "physics"}, {"question": "P", "answer": "C", "kind": "physics"}),
         (
