@@ -90,11 +90,8 @@ def _ray_processes() -> set[psutil.Process]:
 
 
 def _is_rays(process: psutil.Process) -> bool:
-    with suppress(psutil.NoSuchProcess):
-        if process.name().startswith(RAY_NAMES):
-            return True
-        with suppress(psutil.ZombieProcess, psutil.AccessDenied):
-            return "/ray/" in " ".join(process.cmdline())
+    with suppress(psutil.Error):  # a process that has ended has a name, but no command line
+        return process.name().startswith(RAY_NAMES) or "/ray/" in " ".join(process.cmdline())
     return False
 
 

@@ -125,7 +125,7 @@ def check_loads(config: Any, path: str) -> None:
     stored = files or any(folder.glob("pytorch_model*.bin"))
     if stored and (Path(path).is_dir() or HF_HUB_OFFLINE):  # else the run downloads what the hub's cache lacks
         _check_names(config, folder)
-        if config.get_text_config().tie_word_embeddings and (untied := untied_head(files)):
+        if getattr(config.get_text_config(), "tie_word_embeddings", False) and (untied := untied_head(files)):
             raise ModelError(
                 f"model {path}: config.json has tie_word_embeddings=true, but {untied[0]} differs from {untied[1]}, so "
                 "that engines and learner would compute differently; set it to false, or remove the head from the files"

@@ -140,17 +140,17 @@ def run_program(source: bytes, end: Callable[[int], NoReturn] = os._exit) -> NoR
 
     `end` is bound when the module is imported, so a program cannot replace it by patching `os._exit`.
     """
-    main = [types.ModuleType("__main__")]  # in a list, so that nobody else holds it
-    code = _guarded(_run, source, main)
+    holder = [types.ModuleType("__main__")]  # a list, which `_finish` empties: no frame here may hold the module
+    code = _guarded(_run, source, holder)
     code = _guarded(threading._shutdown) or code  # type: ignore[attr-defined]  # waits for the program's threads
     code = _guarded(atexit._run_exitfuncs) or code
-    code = _guarded(_finish, main) or code
+    code = _guarded(_finish, holder) or code
     end(code)
 
 
-def _run(source: bytes, mains: list[types.ModuleType]) -> None:
+def _run(source: bytes, holder: list[types.ModuleType]) -> None:
     random.seed(0)  # a program that does not seed would otherwise differ from run to run, and so would its verdict
-    loader, main = SourceFileLoader("__main__", FILE), mains[0]
+    loader, main = SourceFileLoader("__main__", FILE), holder[0]
     main.__dict__.update(__builtins__=builtins, __file__=FILE, __loader__=loader, __cached__=None, __annotations__={})
     sys.path.insert(0, os.getcwd())
     sys.modules["__main__"] = main
@@ -202,7 +202,7 @@ def _stack_size(size: int = 0) -> int:
     return _set_stack_size(size)
 
 
-def _finish(main: list[types.ModuleType]) -> None:
+def _finish(holder: list[types.ModuleType]) -> None:
     """Do what the interpreter does when it exits: flush the streams, drop the program's objects, flush its open files.
 
     The program may have replaced the streams by anything. Raises what their flushes raise. The program's objects still
@@ -215,7 +215,7 @@ def _finish(main: list[types.ModuleType]) -> None:
         for name in ("stdin", "stdout", "stderr"):  # what ends later writes to the interpreter's own streams
             setattr(sys, name, getattr(sys, f"__{name}__", None))
         sys.modules.pop("__main__", None)
-        main.clear()
+        holder.clear()
         gc.collect()
         with contextlib.suppress(ValueError):  # the program has detached a buffer
             _flush_streams()

@@ -44,18 +44,20 @@ def check_files(folder: Path) -> None:
     weights = sorted(folder.glob("*.safetensors"))
     if not weights and not any(next(folder.glob(pattern), None) for pattern in OTHER_WEIGHTS):
         raise ModelError(f"model {folder}: has no weights, expected *.safetensors; download the whole model")
+    named = _named_by_index(folder)
     if weights:
-        _check_kinds(folder, [file.name for file in weights])
-    if (folder / INDEX).is_file():
-        _check_index(folder)
+        _check_kinds(folder, [file.name for file in weights], named)
     for file in weights:
         if not file.is_file():
             raise ModelError(f"model {folder}: {file.name} is no file; download it again")
         tensor_shapes(file)
 
 
-def _check_kinds(folder: Path, names: Sequence[str]) -> None:
-    """Raise ModelError if the .safetensors files are not all of one model's weights, and no more."""
+def _check_kinds(folder: Path, names: Sequence[str], named: Sequence[str]) -> None:
+    """Raise ModelError if the .safetensors files are not all of one model's weights, and no more.
+
+    `named` are those that the index names; none if there is no index.
+    """
     merge = "merge them (peft's merge_and_unload) and save all"
     if all(name.startswith("adapter_") for name in names):
         raise ModelError(f"model {folder}: holds adapters of another model alone; {merge}")
@@ -67,23 +69,23 @@ def _check_kinds(folder: Path, names: Sequence[str]) -> None:
             f"model {folder}: holds its weights as {names[0]} alone, which transformers cannot read; download "
             "model*.safetensors too"
         )
-    has_index = (folder / INDEX).is_file()
-    named = SINGLE in (folder / INDEX).read_text(errors="replace") if has_index else False
-    if SINGLE in own and len(own) > 1 and not named:
+    if SINGLE in own and len(own) > 1 and SINGLE not in named:
         other = next(name for name in own if name != SINGLE)
         raise ModelError(
             f"model {folder}: holds {SINGLE} and {other}, of which engines and learners would read different ones; "
             "remove those that do not belong to the model"
         )
     shards = [found for name in own if (found := _SHARD.fullmatch(name))]
-    if shards and not has_index and len(shards) < int(shards[0][1]):
+    if shards and not named and len(shards) < int(shards[0][1]):
         raise ModelError(
             f"model {folder}: holds {len(shards)} of {int(shards[0][1])} files of weights; download the whole model"
         )
 
 
-def _check_index(folder: Path) -> None:
-    """Raise ModelError if a file that the index names is missing."""
+def _named_by_index(folder: Path) -> list[str]:
+    """The files that the index names; none if there is no index. Raises ModelError if one of them is missing."""
+    if not (folder / INDEX).is_file():
+        return []
     try:
         named = sorted({str(name) for name in json.loads((folder / INDEX).read_text())["weight_map"].values()})
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -93,6 +95,7 @@ def _check_index(folder: Path) -> None:
             f"model {folder}: lacks {len(missing)} of the {len(named)} files that {INDEX} names, the first: "
             f"{missing[0]}; download the whole model"
         )
+    return named
 
 
 @contextmanager
@@ -148,7 +151,7 @@ def untied_head(files: Sequence[Path]) -> tuple[str, str] | None:
 def _first_rows(file: Path, name: str) -> torch.Tensor:
     with safe_open(file, framework="pt") as tensors:
         rows: torch.Tensor = tensors.get_slice(name)[:NUM_ROW]
-        return rows
+        return rows.float()
 
 
 def whole_numbers(folder: Path) -> str:

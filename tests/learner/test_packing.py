@@ -153,9 +153,8 @@ def test_packed_gradients_equal_one_forward_pass_per_sample(architecture, model_
 
 @pytest.mark.parametrize("query_heads", [4, 6, 2])
 def test_a_gpus_attention_equals_a_cpus_under_the_tree_mask(make_sample, monkeypatch, query_heads):
-    monkeypatch.setattr(
-        "rlanything.learner.attention._compiled_flex_attention", lambda: flex_attention
-    )  # for a GPU alone
+    # What is compiled is for a GPU alone.
+    monkeypatch.setattr("rlanything.learner.attention._compiled_flex_attention", lambda: flex_attention)
     batch = pack(build_trees(tricky_samples(make_sample), 1000), 1000)[0]
     ends = torch.from_numpy(batch.ends)
     B, T = ends.shape

@@ -157,6 +157,27 @@ def test_a_learners_groups_wait_as_long_as_the_timeout_says(model_folder):
 
 
 @pytest.mark.integration
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the variables are of a machine with accelerators")
+def test_variables_of_another_machine_are_overruled_or_named():
+    code = (
+        "import os\n"
+        "from rlanything.errors import LearnerError\n"
+        "from rlanything.learner.distributed import start_deepspeed\n"
+        "try:\n"
+        "    start_deepspeed(None)\n"
+        "except LearnerError as error:\n"
+        "    print(error)\n"
+        "del os.environ['GLOO_SOCKET_IFNAME']\n"
+        "print(start_deepspeed(None).get_accelerator().device_name())\n"
+    )
+    env = os.environ | {"DS_ACCELERATOR": "cuda", "GLOO_SOCKET_IFNAME": "ib77"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=100)
+    assert done.stdout.splitlines() == ["GLOO_SOCKET_IFNAME=ib77: this machine has no such network; unset it", "cpu"], (
+        done
+    )
+
+
+@pytest.mark.integration
 def test_variables_that_another_launcher_left_do_not_make_a_learner_wait(model_folder):
     code = (
         "import sys\n"

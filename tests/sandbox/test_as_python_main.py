@@ -164,7 +164,6 @@ sys.setrecursionlimit(10**9)
 sqlite3.connect(":memory:").execute("select 1").fetchone()
 [__import__(m) and m for m in ("cmath", "array", "queue", "csv", "struct", "zlib", "hashlib", "base64", "textwrap")]
 [open("x", "w").write("5"), open("x").read(), os.listdir(".")[-1:] != []]
-type("W", (), {"__del__": lambda self: sys.stdout.write("end")}) and "made"
 open(__file__).readline()
 open(sys.argv[0], "rb").readline()
 os.path.basename(os.path.abspath(__file__))

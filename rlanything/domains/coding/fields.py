@@ -144,7 +144,8 @@ def _both_lists(given: object, wanted: object) -> tuple[list[Any], list[Any]] | 
     a, b = _decoded(given), _decoded(wanted)
     if not (isinstance(a, list) and isinstance(b, list) and a and len(a) == len(b)):
         return None
-    return (a, b) if any(all(isinstance(item, str) for item in side) for side in (a, b)) else None
+    kinds = [{type(item) for item in side} for side in (a, b)]
+    return (a, b) if {str} in kinds and all(kind <= {str, int, float} for kind in kinds) else None
 
 
 def _items(row: Mapping[str, Any], name: str) -> list[Any]:

@@ -35,7 +35,7 @@ def call_with_nodes(function: Callable[..., Any], arguments: list[Any], classes:
     asked += [""] * (len(arguments) - len(asked))
     result = function(*(_nodes_of(value, kind, classes) for value, kind in zip(arguments, asked, strict=False)))
     returned = str(signature.return_annotation)
-    if result is None and "Node" in returned and "list[" not in returned.lower():
+    if result is None and ("ListNode" in returned or "TreeNode" in returned) and "list[" not in returned.lower():
         return []  # no node at all
     return _lists_of(result)
 

@@ -82,6 +82,7 @@ def test_a_bad_row_is_named_by_what_is_wrong(change, message):
         ({"test_method": "stdin"}, "tests", [["", "1"], ["x", "1"]]),
         ({"test_input": '["", "x"]', "test_output": '["1", "1"]'}, "tests", [["", "1"], ["x", "1"]]),
         ({"test_input": '["1 2", "3"]', "test_output": "[3, 4.5]"}, "tests", [["1 2", "3"], ["3", "4.5"]]),
+        ({"test_input": '["1 2"]', "test_output": "[[3]]"}, "tests", [["1 2", "[[3]]"]]),
         ({"test_input": "1 2", "test_output": "3"}, "tests", [["1 2", "3"]]),
         ({"test_input": "[1, 2]", "test_output": "3"}, "tests", [["[1, 2]", "3"]]),
         ({"test_input": [["1 2", "3"], [""]], "test_output": [["3"], ["4"]]}, "tests", [["1 2\n3", "3"], ["", "4"]]),
