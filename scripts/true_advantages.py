@@ -1,0 +1,285 @@
+"""How well do judges and advantage rules rank the steps of episodes? Measured against the true advantage of each step.
+
+    make quickstart && python scripts/true_advantages.py config=configs/quickstart/alfworld/loop.yaml
+
+It plays groups of episodes as a training step does. Then it measures the chance of success after every turn, by
+continuations: the same policy plays on from that turn, again and again. The true advantage of a turn is the chance
+after it less the chance before it. The environment must repeat itself: the recorded responses are played anew, and have
+to lead to the same prompts.
+
+It prints a table of Spearman's rank correlations with the true advantage, over all turns: of the environment's step
+labels, of the judge's votes, and of what each rule makes of outcomes, labels and votes. No correlation can exceed the
+first row's much: two halves of the continuations agree with each other no better. Every turn is a line of
+`turns.jsonl` in the run's folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rlanything.algorithm.advantages import RULES, assign_advantages
+from rlanything.config.load import load_config
+from rlanything.config.schema import Config
+from rlanything.domains.base import Domain
+from rlanything.engines.base import Completion, Engine, SamplingParams
+from rlanything.engines.chat import Chat
+from rlanything.engines.chat_model import ChatModel
+from rlanything.errors import ClearError, RunError
+from rlanything.evaluation.play import evaluation_tasks
+from rlanything.plan.plan import make_plan
+from rlanything.rollout.collect import Batch, Collector
+from rlanything.rollout.episode import Player
+from rlanything.rollout.judging import Judge, LabelJudge
+from rlanything.run import Run, use_devices
+from rlanything.runs.folder import RunFolder
+from rlanything.runs.progress import Progress
+from rlanything.types import Group, Place, Task, Trajectory, Turn
+
+NUM_BOOTSTRAP = 1000
+OF_STEPS = ("step_index", "step_index_absorbing", "separate", "process", "same_state", "grouped_gae")
+Halves = tuple[float, float]
+"""A chance of success by the even and by the odd continuations."""
+Values = dict[tuple[str, Place], float]
+"""What a signal says of turns, by task and place."""
+
+
+class Replaying:
+    """An engine that answers each session's first requests with recorded turns, and then samples."""
+
+    def __init__(self, engine: Engine, task: Task, turns: Sequence[Turn]) -> None:
+        self.engine, self.task, self.turns = engine, task, turns
+        self.version = engine.version
+        self._asked: dict[str, int] = {}
+
+    async def generate(
+        self, prompt_ids: list[int], sampling: SamplingParams, n: int = 1, images: Sequence[object] = ()
+    ) -> list[Completion]:
+        """See `Engine`. Raises RunError if a recorded turn meets another prompt than it had."""
+        i = self._asked.get(sampling.session, 0)
+        self._asked[sampling.session] = i + 1
+        if i >= len(self.turns):
+            return await self.engine.generate(prompt_ids, sampling, n, images)
+        turn = self.turns[i]
+        if prompt_ids != turn.prompt.ids:
+            raise RunError(
+                f"task {self.task.id}: turn {i} has another prompt when its episode is played anew, so advantages "
+                "cannot be measured; expected an environment that repeats itself"
+            )
+        return [Completion(token_ids=turn.response_ids, logprobs=turn.logprobs, stop_reason=turn.stop_reason)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """One turn, and what was measured of it."""
+
+    task: str
+    turn: Turn
+    place: Place
+    before: Halves
+    after: Halves
+
+    @property
+    def advantage(self) -> float:
+        """The chance of success after it less the chance before it, by all continuations."""
+        return (sum(self.after) - sum(self.before)) / 2
+
+    def half(self, number: int) -> float:
+        """The same by the even (0) or the odd (1) continuations."""
+        return self.after[number] - self.before[number]
+
+
+async def measure(
+    groups: Sequence[Group], domain: Domain, policy: ChatModel, config: Config, num: int, on_end: Callable[[], None]
+) -> list[Measured]:
+    """Every turn of the groups' valid episodes, by `num` continuations of each state."""
+    at_once = asyncio.Semaphore(max(1, config.rollout.max_concurrent // num))
+
+    async def chance(task: Task, turns: Sequence[Turn], number: str) -> Halves:
+        async with at_once:
+            engine = Replaying(policy.engine, task, turns)
+            player = Player(domain, replace(policy, engine=engine), config.rollout, f"continued/{number}", Judge())
+            played = await player.group(task, num, on_end)
+        halves = [[t.success for t in played.trajectories[k::2] if not t.status.is_failure] for k in (0, 1)]
+        return tuple(sum(half) / len(half) if half else math.nan for half in halves)
+
+    async def episode(group: Group, t: Trajectory) -> list[Measured]:
+        # The last turn needs no continuation: its episode is over, and solved or not.
+        states = (chance(group.task, t.turns[:i], f"{t.index}/{i}") for i in range(len(t.turns)))
+        chances = [*await asyncio.gather(*states), (float(t.success), float(t.success))]
+        return [
+            Measured(task=group.task.id, turn=turn, place=(t.index, i), before=chances[i], after=chances[i + 1])
+            for i, turn in enumerate(t.turns)
+        ]
+
+    episodes = await asyncio.gather(*(episode(group, t) for group in groups for t in group.valid))
+    return [m for measured in episodes for m in measured if not math.isnan(m.advantage)]
+
+
+def signals(groups: Sequence[Group], config: Config, judge: Chat | None) -> Iterator[tuple[str, Values]]:
+    """(name, value of each turn) of everything that may say what a step is worth. `judge` reads the votes' tokens."""
+    sources = {"labels": [asyncio.run(labelled(group, config)) for group in groups], "votes": groups}
+    for source, judged in sources.items():
+        _assign(judged, config, "trajectory", 1.0)
+        yield f"the {source}", _values(judged, lambda turn: turn.signal)
+    if judge:
+        yield "the probability of the votes", probabilities(groups, judge)
+    for rule in RULES:
+        _assign(groups, config, rule, 0.0)
+        yield f"`{rule}` of outcomes", _values(groups, lambda turn: turn.advantage)
+    for source, judged in sources.items():
+        for rule in OF_STEPS:
+            _assign(judged, config, rule, config.algorithm.step_weight)
+            yield f"`{rule}` of outcomes and {source}", _values(judged, lambda turn: turn.advantage)
+
+
+def _assign(groups: Sequence[Group], config: Config, rule: str, step_weight: float) -> None:
+    """Advantages by a rule, with the configuration's own options if it is the configuration's rule."""
+    options = config.algorithm.options if rule == config.algorithm.advantage else {}
+    changed = {"advantage": rule, "options": options, "step_weight": step_weight, "negative_weight": 1.0}
+    assign_advantages(groups, config.algorithm.model_copy(update=changed))
+
+
+def _values(groups: Sequence[Group], value: Callable[[Turn], float | None]) -> Values:
+    turns = (
+        (group.task.id, (t.index, i), turn) for group in groups for t in group.valid for i, turn in enumerate(t.turns)
+    )
+    return {(task, place): found for task, place, turn in turns if (found := value(turn)) is not None}
+
+
+async def labelled(group: Group, config: Config) -> Group:
+    """The group with its environment's labels in the place of judgements; with none if it labels no step."""
+    found = replace(group, judgements=[])
+    if any(turn.label is not None for t in group.valid for turn in t.turns):
+        exact = config.reward.model_copy(update={"num_evaluation": 1, "label_noise": 0.0})
+        await LabelJudge(exact, "").finish(found)
+    return found
+
+
+def probabilities(groups: Sequence[Group], judge: Chat) -> Values:
+    """The probability that a step is good: that of each vote's tokens from the last box on, as a mean over votes."""
+    found: dict[tuple[str, Place], list[float]] = {}
+    for group in groups:
+        for judgement in group.judgements:
+            start, ids = judgement.text.rfind("\\boxed{"), judgement.response_ids
+            first = next((i for i in range(len(ids)) if len(judge.response_text(ids[: i + 1])) > start), 0)
+            sure = math.exp(sum(judgement.logprobs[first:]))
+            for place, score in judgement.scores.items():
+                if score is not None:
+                    found.setdefault((group.task.id, place), []).append(sure if score > 0 else 1 - sure)
+    return {key: sum(values) / len(values) for key, values in found.items()}
+
+
+def ranks(values: np.ndarray) -> np.ndarray:
+    """Ranks from 0; equal values share the mean of theirs."""
+    _, place, num = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(num) - (num + 1) / 2)[place]
+
+
+def spearman(x: np.ndarray, y: np.ndarray) -> float:
+    """Rank correlation; nan if one of them has no spread."""
+    a, b = ranks(x), ranks(y)
+    return float(np.corrcoef(a, b)[0, 1]) if a.std() and b.std() else math.nan
+
+
+def interval(x: np.ndarray, y: np.ndarray, tasks: Sequence[str]) -> tuple[float, float]:
+    """95 % interval of the rank correlation, tasks resampled with all their turns (percentile bootstrap)."""
+    rows = [np.flatnonzero(np.array(tasks) == task) for task in sorted(set(tasks))]
+    rng = np.random.default_rng(0)
+    drawn = (np.concatenate([rows[i] for i in rng.integers(len(rows), size=len(rows))]) for _ in range(NUM_BOOTSTRAP))
+    found = [spearman(x[chosen], y[chosen]) for chosen in drawn]
+    low, high = np.nanpercentile(found, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def reliable(measured: Sequence[Measured]) -> float:
+    """The rank correlation of a perfect signal with what was measured: the root of the reliability that two halves of
+    the continuations show (Spearman and Brown's formula)."""
+    halves = (np.array([m.half(k) for m in measured]) for k in (0, 1))
+    agreement = max(0.0, spearman(*halves))
+    return math.sqrt(2 * agreement / (1 + agreement))
+
+
+def table(measured: Sequence[Measured], found: Sequence[tuple[str, Values]]) -> list[str]:
+    """The lines of a Markdown table; a signal that says nothing of any turn has none."""
+    lines = ["| signal | rank correlation, 95 % by task | turns |", "| --- | --- | --- |"]
+    lines.append(f"| a perfect one, measured as well | {reliable(measured):.2f} | {len(measured)} |")
+    for name, values in found:
+        known = [m for m in measured if (m.task, m.place) in values]
+        x = np.array([values[m.task, m.place] for m in known])
+        y = np.array([m.advantage for m in known])
+        if len(known) > 1 and not math.isnan(r := spearman(x, y)):
+            low, high = interval(x, y, [m.task for m in known])
+            lines.append(f"| {name} | {r:.2f} ({low:.2f} to {high:.2f}) | {len(known)} |")
+    return lines
+
+
+def worth(measured: Sequence[Measured]) -> list[str]:
+    """What steps of each label are worth, in points of the chance of success."""
+    lines = []
+    for label in sorted({m.turn.label for m in measured if m.turn.label is not None}, reverse=True):
+        gains = np.array([m.advantage for m in measured if m.turn.label == label])
+        error = gains.std() / math.sqrt(len(gains))
+        lines.append(
+            f"steps labelled {label:+d}: {100 * gains.mean():+.1f} points (± {196 * error:.1f}), {len(gains)} turns"
+        )
+    return lines
+
+
+def main() -> None:
+    """Play, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tasks", type=int, default=16, help="groups that are played (default 16)")
+    parser.add_argument("--continuations", type=int, default=16, help="episodes from every state (default 16)")
+    parser.add_argument("--split", default="", help="split of the tasks (default: dataset.train_split)")
+    parser.add_argument("words", nargs="*", help="config=... and key=value pairs")
+    args = parser.parse_args()
+    if args.tasks < 2 or args.continuations < 2:
+        parser.error("two tasks and two continuations at least")
+    config = load_config([*args.words, "evaluation.judge=true"], learns=False)
+    split = args.split or config.dataset.train_split
+    config.evaluation.splits = [split]
+    plan, folder, progress = make_plan(config, learns=False), RunFolder(config), Progress()
+    with use_devices(plan), folder.open(), closing(Run(plan, folder, progress.line)) as run:
+        tasks = evaluation_tasks(run.domain, split, args.tasks, config.experiment.seed)
+        num = config.rollout.num_rollout_per_trial
+        batch = Batch(tasks=tasks, num=num, seed="measured", rollout=config.rollout)
+        policy, reward = run.models["policy"], run.models.get("reward")
+
+        async def play() -> tuple[list[Group], list[Measured]]:
+            with progress.phase("episodes", len(tasks) * num) as bar:
+                groups = await Collector(run.domain, policy, reward, config).groups(batch, bar.advance)
+            states = sum(len(t.turns) for group in groups for t in group.valid)
+            with progress.phase("continuations", states * args.continuations) as bar:
+                return groups, await measure(groups, run.domain, policy, config, args.continuations, bar.advance)
+
+        groups, measured = asyncio.run(play())
+    found = list(signals(groups, config, reward.chat if reward else None))
+    with (folder.path / "turns.jsonl").open("w") as file:
+        for m in measured:
+            values = {name: of[m.task, m.place] for name, of in found if (m.task, m.place) in of}
+            row = {
+                "task": m.task,
+                "episode": m.place[0],
+                "turn": m.place[1],
+                "action": m.turn.action,
+                "label": m.turn.label,
+            }
+            file.write(json.dumps(row | {"before": m.before, "after": m.after, "signals": values}) + "\n")
+    solved = np.mean([t.success for group in groups for t in group.valid])
+    print(f"{len(groups)} tasks, {solved:.1%} of the episodes solved, {args.continuations} continuations a state")
+    print("\n".join([*worth(measured), "", *table(measured, found)]))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except ClearError as error:
+        raise SystemExit(f"error: {error}") from None
