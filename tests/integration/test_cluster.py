@@ -178,7 +178,8 @@ def actors(name: str, after: Path, process: subprocess.Popen) -> list[psutil.Pro
 @pytest.mark.slow
 def test_an_evaluation_on_three_nodes_that_is_killed_goes_on_where_it_stopped(world, three_nodes, tmp_path):
     config = spread_config(world.games, world.model, tmp_path, "eval")
-    config.evaluation.num_task, config.evaluation.num_rollout = 4, 2
+    config.evaluation.num_task = 4
+    config.evaluation.num_rollout = config.rollout.max_concurrent = 16  # each task is a part, one after the other
     process = begin(config, tmp_path, three_nodes, "alfworld_eval.py")
     part = tmp_path / "eval/evaluations/parts/eval_in_distribution/part_000000.parquet"
     wait_for(part, process)
@@ -189,8 +190,8 @@ def test_an_evaluation_on_three_nodes_that_is_killed_goes_on_where_it_stopped(wo
     assert result.returncode == 0 and "eval_out_of_distribution" in result.stdout, result.stderr
     records = read_jsonl(tmp_path / "eval/metrics.jsonl")
     assert [(r["split"][5:], r["episodes"], r["failures"]) for r in records] == [
-        ("in_distribution", 8, 0),
-        ("out_of_distribution", 8, 0),
+        ("in_distribution", 64, 0),
+        ("out_of_distribution", 64, 0),
     ]
     kept = tmp_path / "eval/evaluations/step_000000_eval_in_distribution.parquet" / part.name
     assert kept.stat().st_mtime_ns == written and all(r["rm_positive_rate"] is not None for r in records)
