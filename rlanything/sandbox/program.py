@@ -252,7 +252,8 @@ def _guarded(call: Callable[..., object], *args: object) -> int:
 
 def _exit_status(end: SystemExit) -> int:
     if end.code is None or isinstance(end.code, int):
-        return (end.code or 0) & 0xFF
+        code = end.code or 0
+        return (code if -(2**63) <= code < 2**63 else -1) & 0xFF  # as handle_system_exit in pythonrun.c
     _write_error(str(end.code) + "\n")
     return 1
 

@@ -177,6 +177,11 @@ int("x")
 undefined
 exit(3)
 sys.exit("bye")
+sys.exit(-1)
+sys.exit(300)
+sys.exit(True)
+sys.exit(2**70)
+sys.exit(-(2**63))
 os._exit(4)
 """.strip().splitlines()
 
