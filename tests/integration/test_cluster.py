@@ -225,7 +225,7 @@ def test_a_learner_rank_that_dies_in_an_update_ends_the_run_with_one_message_and
     at_work = 0  # tenths of a second in which they were: nothing but an update lasts a second
     while at_work < 10:
         assert process.poll() is None, process.stdout.read()
-        at_work = at_work + 1 if all(title(rank) == "ray::LearnerRank.call" for rank in ranks) else 0
+        at_work = at_work + 1 if all(title(rank) == "ray::LearnerRank.train" for rank in ranks) else 0
         time.sleep(0.1)
     ranks[killed].kill()
     said = process.communicate(timeout=500)[0]
