@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -41,10 +42,12 @@ from rlanything.rollout.judging import Judge, LabelJudge
 from rlanything.run import Run, use_devices
 from rlanything.runs.folder import RunFolder
 from rlanything.runs.progress import Progress
-from rlanything.types import Group, Place, Task, Trajectory, Turn
+from rlanything.types import Group, Place, Task, Turn
 
 NUM_BOOTSTRAP = 1000
 OF_STEPS = ("step_index", "step_index_absorbing", "separate", "process", "same_state", "grouped_gae")
+StateKey = tuple[str, tuple[tuple[int, ...], ...]]
+"""See `state_key`."""
 Halves = tuple[float, float]
 """A chance of success by the even and by the odd continuations."""
 Values = dict[tuple[str, Place], float]
@@ -99,10 +102,10 @@ class Measured:
 async def measure(
     groups: Sequence[Group], domain: Domain, policy: ChatModel, config: Config, num: int, on_end: Callable[[], None]
 ) -> list[Measured]:
-    """Every turn of the groups' valid episodes, by `num` continuations of each state."""
+    """Every turn of the groups' valid episodes, by `num` continuations of each of their `states`."""
     at_once = asyncio.Semaphore(max(1, config.rollout.max_concurrent // num))
 
-    async def chance(task: Task, turns: Sequence[Turn], number: str) -> Halves:
+    async def chance(task: Task, turns: Sequence[Turn], number: int) -> Halves:
         async with at_once:
             engine = Replaying(policy.engine, task, turns)
             player = Player(domain, replace(policy, engine=engine), config.rollout, f"continued/{number}", Judge())
@@ -110,17 +113,37 @@ async def measure(
         halves = [[t.success for t in played.trajectories[k::2] if not t.status.is_failure] for k in (0, 1)]
         return tuple(sum(half) / len(half) if half else math.nan for half in halves)
 
-    async def episode(group: Group, t: Trajectory) -> list[Measured]:
-        # The last turn needs no continuation: its episode is over, and solved or not.
-        states = (chance(group.task, t.turns[:i], f"{t.index}/{i}") for i in range(len(t.turns)))
-        chances = [*await asyncio.gather(*states), (float(t.success), float(t.success))]
-        return [
-            Measured(task=group.task.id, turn=turn, place=(t.index, i), before=chances[i], after=chances[i + 1])
-            for i, turn in enumerate(t.turns)
-        ]
+    found = states(groups)
+    chances = await asyncio.gather(*(chance(task, turns, i) for i, (task, turns) in enumerate(found.values())))
+    of_state = dict(zip(found, chances, strict=True))
+    measured = []
+    for group in groups:
+        for t in group.valid:
+            reached = [of_state[state_key(group.task, t.turns[:i])] for i in range(len(t.turns))]
+            reached.append((float(t.success), float(t.success)))  # the episode is over
+            measured += [
+                Measured(task=group.task.id, turn=turn, place=(t.index, i), before=reached[i], after=reached[i + 1])
+                for i, turn in enumerate(t.turns)
+            ]
+    return [m for m in measured if not math.isnan(m.advantage)]
 
-    episodes = await asyncio.gather(*(episode(group, t) for group in groups for t in group.valid))
-    return [m for measured in episodes for m in measured if not math.isnan(m.advantage)]
+
+def states(groups: Sequence[Group]) -> dict[StateKey, tuple[Task, list[Turn]]]:
+    """The states in which turns of the groups' valid episodes began: the task, and the turns that led there.
+
+    Episodes that have said the same so far are in one state.
+    """
+    return {
+        state_key(group.task, t.turns[:i]): (group.task, t.turns[:i])
+        for group in groups
+        for t in group.valid
+        for i in range(len(t.turns))
+    }
+
+
+def state_key(task: Task, turns: Sequence[Turn]) -> StateKey:
+    """The task's id and the token ids of all responses."""
+    return task.id, tuple(tuple(turn.response_ids) for turn in turns)
 
 
 def signals(groups: Sequence[Group], config: Config, judge: Chat | None) -> Iterator[tuple[str, Values]]:
@@ -256,9 +279,16 @@ def main() -> None:
         async def play() -> tuple[list[Group], list[Measured]]:
             with progress.phase("episodes", len(tasks) * num) as bar:
                 groups = await Collector(run.domain, policy, reward, config).groups(batch, bar.advance)
-            states = sum(len(t.turns) for group in groups for t in group.valid)
-            with progress.phase("continuations", states * args.continuations) as bar:
-                return groups, await measure(groups, run.domain, policy, config, args.continuations, bar.advance)
+            total = args.continuations * len(states(groups))
+            done = itertools.count(1)
+            with progress.phase("continuations", total) as bar:
+
+                def on_end() -> None:
+                    bar.advance()
+                    if (number := next(done)) * 10 % total < 10:  # each tenth, for logs without a bar
+                        progress.line(f"{number} of {total} continuations after {progress.elapsed:.0f} s")
+
+                return groups, await measure(groups, run.domain, policy, config, args.continuations, on_end)
 
         groups, measured = asyncio.run(play())
     found = list(signals(groups, config, reward.chat if reward else None))
