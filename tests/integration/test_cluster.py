@@ -181,7 +181,7 @@ def test_an_evaluation_on_three_nodes_that_is_killed_goes_on_where_it_stopped(wo
     config.evaluation.num_task = 4
     config.evaluation.num_rollout = config.rollout.max_concurrent = 16  # each task is a part, one after the other
     process = begin(config, tmp_path, three_nodes, "alfworld_eval.py")
-    part = tmp_path / "eval/evaluations/parts/eval_in_distribution/part_000000.parquet"
+    part = tmp_path / "eval/evaluations/parts/step_000000_eval_in_distribution/part_000000.parquet"
     wait_for(part, process)
     process.kill()
     process.communicate(timeout=60)
