@@ -69,7 +69,7 @@ def test_an_evaluation_of_published_sets_that_is_killed_gives_the_same_figures(c
 
     config.experiment.name = "killed"
     with subprocess.Popen(command(config, tmp_path, "reasoning_eval.py"), stdout=subprocess.DEVNULL) as first:
-        while len(list((tmp_path / "killed/evaluations/parts").glob("math500/*.parquet"))) < 3:
+        while len(list((tmp_path / "killed/evaluations/parts").glob("step_000000_math500/*.parquet"))) < 3:
             assert first.poll() is None, "it ended before it was killed"
             time.sleep(0.05)
         first.kill()
