@@ -7,10 +7,10 @@ continuations: the same policy plays on from that turn, again and again. The tru
 after it less the chance before it. The environment must repeat itself: the recorded responses are played anew, and have
 to lead to the same prompts.
 
-It prints a table of Spearman's rank correlations with the true advantage, over all turns: of the environment's step
-labels, of the judge's votes, and of what each rule makes of outcomes, labels and votes. No correlation can exceed the
-first row's much: two halves of the continuations agree with each other no better. Every turn is a line of
-`turns.jsonl` in the run's folder.
+It prints a table of correlations with the true advantage, over all turns: of the environment's step labels, of the
+judge's votes, and of what each rule makes of outcomes, labels and votes. The first row says how much the noise of the
+measurement leaves of a perfect signal's 1. Ranks say less where most steps change nothing, because these are then
+ranked by noise. Every turn is a line of `turns.jsonl` in the run's folder.
 """
 
 from __future__ import annotations
@@ -206,41 +206,50 @@ def ranks(values: np.ndarray) -> np.ndarray:
     return (np.cumsum(num) - (num + 1) / 2)[place]
 
 
+def correlation(x: np.ndarray, y: np.ndarray) -> float:
+    """Pearson's; nan if one of them has no spread."""
+    return float(np.corrcoef(x, y)[0, 1]) if x.std() and y.std() else math.nan
+
+
 def spearman(x: np.ndarray, y: np.ndarray) -> float:
     """Rank correlation; nan if one of them has no spread."""
-    a, b = ranks(x), ranks(y)
-    return float(np.corrcoef(a, b)[0, 1]) if a.std() and b.std() else math.nan
+    return correlation(ranks(x), ranks(y))
 
 
-def interval(x: np.ndarray, y: np.ndarray, tasks: Sequence[str]) -> tuple[float, float]:
-    """95 % interval of the rank correlation, tasks resampled with all their turns (percentile bootstrap)."""
+def interval(statistic: Callable[[np.ndarray], float], tasks: Sequence[str]) -> tuple[float, float]:
+    """95 % interval of a statistic of chosen turns, tasks resampled with all their turns (percentile bootstrap)."""
     rows = [np.flatnonzero(np.array(tasks) == task) for task in sorted(set(tasks))]
     rng = np.random.default_rng(0)
     drawn = (np.concatenate([rows[i] for i in rng.integers(len(rows), size=len(rows))]) for _ in range(NUM_BOOTSTRAP))
-    found = [spearman(x[chosen], y[chosen]) for chosen in drawn]
-    low, high = np.nanpercentile(found, [2.5, 97.5])
+    low, high = np.nanpercentile([statistic(chosen) for chosen in drawn], [2.5, 97.5])
     return float(low), float(high)
 
 
-def reliable(measured: Sequence[Measured]) -> float:
-    """The rank correlation of a perfect signal with what was measured: the root of the reliability that two halves of
-    the continuations show (Spearman and Brown's formula)."""
-    halves = (np.array([m.half(k) for m in measured]) for k in (0, 1))
-    agreement = max(0.0, spearman(*halves))
+def reliable(halves: Sequence[np.ndarray]) -> float:
+    """The correlation that a perfect signal would have with what was measured: the root of the reliability that two
+    halves of the continuations show (Spearman and Brown's formula)."""
+    agreement = max(0.0, correlation(*halves))
     return math.sqrt(2 * agreement / (1 + agreement))
 
 
 def table(measured: Sequence[Measured], found: Sequence[tuple[str, Values]]) -> list[str]:
     """The lines of a Markdown table; a signal that says nothing of any turn has none."""
-    lines = ["| signal | rank correlation, 95 % by task | turns |", "| --- | --- | --- |"]
-    lines.append(f"| a perfect one, measured as well | {reliable(measured):.2f} | {len(measured)} |")
+    lines = ["| signal | correlation, 95 % by task | of ranks | turns |", "| --- | --- | --- | --- |"]
+    halves = [np.array([m.half(k) for m in measured]) for k in (0, 1)]
+    low, high = interval(lambda chosen: reliable([half[chosen] for half in halves]), [m.task for m in measured])
+    perfect = f"{reliable(halves):.2f} ({low:.2f} to {high:.2f})"
+    lines.append(f"| a perfect one, measured as well | {perfect} | | {len(measured)} |")
     for name, values in found:
         known = [m for m in measured if (m.task, m.place) in values]
         x = np.array([values[m.task, m.place] for m in known])
         y = np.array([m.advantage for m in known])
-        if len(known) > 1 and not math.isnan(r := spearman(x, y)):
-            low, high = interval(x, y, [m.task for m in known])
-            lines.append(f"| {name} | {r:.2f} ({low:.2f} to {high:.2f}) | {len(known)} |")
+        if len(known) < 2 or math.isnan(correlation(x, y)):
+            continue
+        tasks, cells = [m.task for m in known], []
+        for statistic in (correlation, spearman):
+            low, high = interval(lambda chosen, of=statistic, x=x, y=y: of(x[chosen], y[chosen]), tasks)
+            cells.append(f"{statistic(x, y):.2f} ({low:.2f} to {high:.2f})")
+        lines.append(f"| {name} | {' | '.join(cells)} | {len(known)} |")
     return lines
 
 

@@ -115,7 +115,7 @@ def test_a_signal_is_measured_on_the_turns_that_have_it_and_noise_lowers_what_ca
         )
     known = {(m.task, m.place): float(m.place[0] % 5) for m in exact[:200]}
     lines = true_advantages.table(exact, [("known", known), ("silent", {})])
-    reached, found = (float(line.split("|")[2].split()[0]) for line in lines[2:])
+    reached, found = (float(line.split("|")[2].split()[0]) for line in lines[2:])  # correlations
     assert len(lines) == 4 and lines[3].endswith("| 200 |")
     assert 0.8 < reached < 0.97 and found == pytest.approx(reached, abs=0.06)
 
