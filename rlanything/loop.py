@@ -57,6 +57,10 @@ class Loop:
             if self.step == 0:
                 self.evaluate()
             total, every = self.config.experiment.total_step, self.config.experiment.eval_every
+            if self.step >= total:
+                self.progress.line(
+                    f"{self.step} steps are done, experiment.total_step={total}: nothing is left to train"
+                )
             while self.step < total:
                 self.train_step()
                 if self.step == total or (every and self.step % every == 0):

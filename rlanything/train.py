@@ -30,5 +30,6 @@ def train(config: Config) -> None:
         with closing(Run(plan, folder, progress.line)) as run:
             Loop(run, folder, progress).train()
     header, rows = before_after(folder)
-    progress.table("Before and after", header, rows)
+    if rows:  # there are none without evaluations
+        progress.table("Before and after", header, rows)
     progress.line(f"report: {folder.report}")

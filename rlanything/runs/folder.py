@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,13 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from rlanything.config.load import to_yaml
-from rlanything.config.roles import ROLES
+from rlanything.config.roles import LEARNERS, ROLES
 from rlanything.config.schema import Config
 from rlanything.config.section import Role
 from rlanything.errors import RunError
 
 FIXED = ("model", "dataset", "rollout", "algorithm", "reward", "evaluation")  # a resumed run must have equal values
+FIXED_TRAINING = ("lora_rank", "lora_alpha", "train_vision")  # a checkpoint holds only what trains
 FREE = ("rollout.env_timeout_s", "rollout.num_retry", "rollout.max_failure_rate")  # but errors say to raise these
 SMALL_FILE = 1 << 20  # [bytes] the fingerprint holds the content of smaller files, and only the size of larger ones
 
@@ -84,6 +85,13 @@ def fingerprint(model: str) -> str:
     return digest.hexdigest() if files else ""
 
 
+def _at(values: Any, names: Sequence[str]) -> Any:
+    """The value under these keys, one below the other; None if there is none."""
+    for name in names:
+        values = (values or {}).get(name)
+    return values
+
+
 class RunFolder:
     """`<output_dir>/<name>/`: configuration, metrics, ledger, rollouts, evaluations, checkpoints, logs, report."""
 
@@ -142,11 +150,12 @@ class RunFolder:
         old: Any = OmegaConf.to_container(OmegaConf.load(self.path / "config.yaml"), resolve=True)
         new = self.config.model_dump()
         fixed = [(section, key) for section in FIXED for key in new[section] if f"{section}.{key}" not in FREE]
-        for section, key in [("experiment", "seed"), *fixed]:
-            before, now = old.get(section, {}).get(key), new[section][key]
+        trained = [("training", role, key) for role in LEARNERS for key in FIXED_TRAINING]
+        for names in [("experiment", "seed"), *fixed, *trained]:
+            before, now = _at(old, names), _at(new, names)
             if before != now:
                 raise RunError(
-                    f"{self.path}: holds a run with {section}.{key}={before}, now {now}; "
+                    f"{self.path}: holds a run with {'.'.join(names)}={before}, now {now}; "
                     "choose another experiment.name, or remove the folder"
                 )
         began_with = json.loads((self.path / "models.json").read_text())

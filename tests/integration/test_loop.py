@@ -105,7 +105,7 @@ def test_two_steps_then_two_resumed_equal_four_bit_for_bit(whole, world, tmp_pat
     assert figures(tmp_path / "run") == figures(whole)
 
 
-def test_adapters_train_travel_and_resume_in_the_loop(world, tmp_path):
+def test_adapters_train_travel_and_resume_in_the_loop(world, tmp_path, capsys):
     config = small_config(world.games, world.model, tmp_path, "lora")
     config.training.policy.lora_rank = config.training.reward.lora_rank = 4
     config.training.policy.kl_beta = 0.1
@@ -120,6 +120,10 @@ def test_adapters_train_travel_and_resume_in_the_loop(world, tmp_path):
     exported = load_file(tmp_path / "lora/checkpoints/step_000002/policy/hf/model.safetensors")
     moved = {name for name, tensor in start.items() if not torch.equal(tensor, exported[name])}
     assert set(exported) == set(start) and moved and all("proj" in name for name in moved)
+    before = (tmp_path / "lora/metrics.jsonl").read_text()
+    train(config)  # it is complete
+    assert "2 steps are done, experiment.total_step=2: nothing is left to train" in capsys.readouterr().out
+    assert (tmp_path / "lora/metrics.jsonl").read_text() == before
 
 
 @exact

@@ -52,6 +52,18 @@ def test_a_run_with_another_algorithm_is_refused(config: Config) -> None:
         begin(config)
 
 
+@pytest.mark.parametrize(("key", "value"), [("lora_rank", 2), ("lora_alpha", 8.0), ("train_vision", False)])
+@pytest.mark.parametrize("role", ["policy", "reward"])
+def test_a_run_that_trains_other_weights_is_refused(config: Config, role: str, key: str, value: object) -> None:
+    """A checkpoint holds only what trains: it could not be read, or, with another alpha, would be another model."""
+    begin(config)
+    config.training.of(role).lr = 1e-3  # may change
+    begin(config)
+    setattr(config.training.of(role), key, value)
+    with pytest.raises(RunError, match=rf"holds a run with training\.{role}\.{key}=\S+, now {value}"):
+        begin(config)
+
+
 def test_the_configuration_that_a_run_writes_loads_as_the_same_one(config: Config) -> None:
     config.experiment.name, config.dataset.options = "001", {"project": "1e5", "show_actions": "here"}
     config.training.policy.lr = 3e-7
