@@ -14,6 +14,7 @@ from forked_runs import members_after
 from runs_helpers import NUM_DEVICE, command, small_config
 from safetensors.torch import load_file
 
+from rlanything.runs.folder import RunFolder
 from rlanything.runs.metrics import read_jsonl
 from rlanything.runs.store import read_rows
 from rlanything.train import train
@@ -216,14 +217,10 @@ def test_sigterm_to_the_group_ends_a_phase_without_an_event_loop_at_once(world, 
     assert "Traceback" not in output and "error" not in output, output
 
 
-def test_two_processes_never_write_one_run(world, tmp_path):
+def test_two_processes_never_write_one_run(world, tmp_path, forked):
     config = small_config(world.games, world.model, tmp_path, "run")
-    config.experiment.total_step = 1000  # it must outlive the second one's start
-    process = subprocess.Popen(command(config, tmp_path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    wait_for(tmp_path / "run/config.yaml", process)
-    second = subprocess.run(command(config, tmp_path), capture_output=True, text=True, timeout=120, check=False)
-    process.kill()
-    process.wait()
+    with RunFolder(config).open():  # as this process's training would
+        second = forked.run(command(config, tmp_path)[1:])
     assert second.returncode == 1 and "another process is writing this run" in second.stderr
 
 
@@ -261,6 +258,7 @@ def test_a_run_of_other_rules_is_not_mixed_into_the_folder(whole, world, forked)
 
 def test_the_same_loop_runs_on_vllm_and_keeps_its_log_off_the_screen(world, tmp_path):
     config = small_config(world.games, world.model, tmp_path, "run", engine="vllm")
+    config.adaptation.enabled = False  # an engine less
     config.experiment.total_step = 2
     result = subprocess.run(command(config, tmp_path), capture_output=True, text=True, timeout=400, check=False)
     assert result.returncode == 0, result.stderr

@@ -43,8 +43,14 @@ def num_restart(request):
     return getattr(request, "param", 3)
 
 
+@pytest.fixture
+def step_timeout_s(request):
+    """How long an engine may hang."""
+    return getattr(request, "param", 600.0)
+
+
 @pytest.fixture(params=ENGINES, ids=lambda p: f"{p[0]}_{p[1]}")
-def cluster(world, tmp_path, request, monkeypatch, straight, num_restart):
+def cluster(world, tmp_path, request, monkeypatch, straight, num_restart, step_timeout_s):
     """Two replicas of the policy (of one process each, or of two), two learner ranks (ZeRO 3) on one node."""
     from make_tiny_models import make_model
 
@@ -55,7 +61,7 @@ def cluster(world, tmp_path, request, monkeypatch, straight, num_restart):
     make_model(tokenizer, hidden=64 * size, layers=2, seed=0).save_pretrained(model)  # an attention head for each
     tokenizer.save_pretrained(model)
     config: Config = spread_config(world.games, model, tmp_path, "run", kind)
-    config.engine.policy.tensor_parallel_size = size
+    config.engine.policy.tensor_parallel_size, config.engine.policy.step_timeout_s = size, step_timeout_s
     config.experiment.num_node, config.training.policy.zero_stage = 1, 3
     config.cluster.weight_transfer, config.cluster.num_restart = straight, num_restart
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -145,6 +151,7 @@ def ask(engine, num: int) -> list[list[int]]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("step_timeout_s", [60.0], indirect=True)  # two vLLMs of up to three processes share the cores
 def test_a_replica_whose_engine_breaks_or_that_is_stopped_is_started_anew_and_its_requests_are_asked_again(cluster):
     def break_it(replica) -> None:
         """Its next forward pass raises, as where a device is lost. (Ray sends a function of a test by its code.)"""
@@ -154,9 +161,7 @@ def test_a_replica_whose_engine_breaks_or_that_is_stopped_is_started_anew_and_it
 
         replica.engine._forward = step
 
-    policy = cluster.config.engine.policy
-    vllm = policy.kind == "vllm"
-    policy.step_timeout_s = 60.0 if vllm else 20.0  # two vLLMs of up to three processes share the cores
+    vllm = cluster.config.engine.policy.kind == "vllm"
     engine = policy_engine(cluster)
     learner = cluster.learner("policy", 100, 1.0)
     transfer(learner, engine, 1)
