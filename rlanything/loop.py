@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 from rlanything.algorithm.advantages import within
@@ -41,18 +41,17 @@ class Loop:
     The event loop runs only while engines generate. Ctrl-C cancels its tasks then, and interrupts at once otherwise.
     """
 
-    def __init__(self, run: Run, folder: RunFolder, progress: Progress) -> None:
-        self.run, self.config, self.folder, self.progress = run, run.config, folder, progress
+    def __init__(self, run: Run, folder: RunFolder, metrics: Metrics, progress: Progress) -> None:
+        self.run, self.config, self.folder, self.metrics, self.progress = run, run.config, folder, metrics, progress
         band = run.config.adaptation
         self.pool = TaskPool.of(run.originals, band.alpha_low, band.alpha_high, run.config.experiment.seed)
-        self.metrics = Metrics(folder)
         self.step = 0
         self.ahead: list[Digest] | None = None  # the next step's rollouts, with `rollout.max_staleness`
         self.pool_state: dict[str, Any] = {}  # the pool before `ahead` was drawn: a resumed run draws it again
 
     def train(self) -> None:
         """Train up to `total_step`, from the newest checkpoint if there is one."""
-        with closing(self.metrics), asyncio.Runner() as self.runner, self.no_update_left():
+        with asyncio.Runner() as self.runner, self.no_update_left():
             self.restore()
             if self.step == 0:
                 self.evaluate()

@@ -11,9 +11,10 @@ from rlanything.plan.plan import make_plan
 from rlanything.plan.show import print_plan
 from rlanything.run import Run, use_devices
 from rlanything.runs.folder import RunFolder
-from rlanything.runs.metrics import check_sinks
+from rlanything.runs.metrics import Metrics
 from rlanything.runs.progress import Progress
 from rlanything.runs.report import before_after
+from rlanything.runs.sinks import check_sinks
 
 
 def train(config: Config) -> None:
@@ -25,10 +26,10 @@ def train(config: Config) -> None:
         print_plan(plan, progress)
         return
     folder = RunFolder(config)
-    with use_devices(plan), folder.open():
+    with use_devices(plan), folder.open(), closing(Metrics(folder)) as metrics:
         progress.line(f"run {folder.path}: loading models")
         with closing(Run(plan, folder, progress.line)) as run:
-            Loop(run, folder, progress).train()
+            Loop(run, folder, metrics, progress).train()
     header, rows = before_after(folder)
     if rows:  # there are none without evaluations
         progress.table("Before and after", header, rows)

@@ -6,6 +6,7 @@ import atexit
 import logging
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -24,9 +25,11 @@ from rlanything.launch.network import LOOPBACK, NODE_ENV, allow_loopback, fresh_
 from rlanything.processes.interrupts import raise_missed_interrupt
 from rlanything.processes.orphans import adopt_orphans
 
+SHARED_MEMORY = "/dev/shm"
 POLL_S = 1.0
 HEAD_S = 60.0  # for a head to answer, which may have started a moment ago
 END_S = 5.0  # for killed processes to be gone
+logger = logging.getLogger(__name__)
 RAY_NAMES = ("ray::", "VLLM::", "raylet", "gcs_server")  # of processes (comm in proc_pid_stat(5))
 
 
@@ -49,6 +52,7 @@ class Session:
             adopt_orphans()  # so that `_end_own` finds processes of Ray whose own parent has ended
             self._foreign = _ray_processes()
             atexit.register(self._end_own)
+        shared = shutil.disk_usage(SHARED_MEMORY).free
         with _own_sigterm_handler():
             ray.init(
                 address or "local",
@@ -57,6 +61,15 @@ class Session:
                 logging_level=logging.ERROR,
                 runtime_env={"worker_process_setup_hook": _work_in(str(Path.cwd()))},
                 _node_ip_address=None if address else LOOPBACK,
+            )
+
+        if not address and shared < (store := ray.cluster_resources()["object_store_memory"]):
+            logger.warning(
+                "%s has %.1f GiB free, and Ray's object store wants %.1f: Ray keeps it on disk, so samples and weights "
+                "travel slowly; enlarge it (docker run --shm-size=...)",
+                SHARED_MEMORY,
+                shared / 2**30,
+                store / 2**30,
             )
 
     def close(self) -> None:

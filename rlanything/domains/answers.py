@@ -104,6 +104,11 @@ def canonical(answer: str) -> str:
     return " ".join(answer.lower().split()).strip(_QUOTES).rstrip(".;,!").strip(_QUOTES)
 
 
+def whole(text: str) -> str:
+    """The text with its halves of characters (surrogates) joined, and U+FFFD in place of one that stands alone."""
+    return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
 def last_object(text: str, keys: Sequence[str]) -> dict[str, Any] | None:
     """The last JSON object in a text that has all of `keys`; None if there is none."""
     decoder, found, start = json.JSONDecoder(), None, text.find("{")

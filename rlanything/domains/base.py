@@ -37,11 +37,13 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
 from rlanything.config.plugins import make_options
 from rlanything.config.schema import Config
+from rlanything.domains.answers import whole
 from rlanything.domains.images import ImageStore
 from rlanything.domains.parts import (
     Conversation,
@@ -89,6 +91,9 @@ class Observation:
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Seconds that this answer took, by phases of the environment's own."""
 
+    def __post_init__(self) -> None:
+        _mend_texts(self, "text", "actions", "reason", "results", "state")
+
 
 @dataclass(frozen=True)
 class ParsedAction:
@@ -100,6 +105,19 @@ class ParsedAction:
     """The point of the image before the turn that it acts on, as shares of width and height; a report draws it."""
     kind: str = ""
     """Its kind, such as left_click; figures count them."""
+
+    def __post_init__(self) -> None:
+        _mend_texts(self, "action", "error")
+
+
+def _mend_texts(holder: Any, *names: str) -> None:
+    """Put U+FFFD in place of each half of a character (a lone surrogate, as JSON's escapes can make) in these texts: no
+    tokenizer and no file takes one."""
+    for name in names:
+        value = getattr(holder, name)
+        mended = whole(value) if isinstance(value, str) else value and tuple(map(whole, value))
+        if mended != value:
+            object.__setattr__(holder, name, mended)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +199,7 @@ class Domain(ABC):
     def prepare(self, splits: Sequence[str]) -> None:
         """Read the splits and start what episodes need, before models are loaded. Raises TaskError."""
         for split in splits:
-            self.tasks(split)
+            split_tasks(self, split)
 
     def close(self) -> None:  # noqa: B027 (most domains hold nothing)
         """Release what the domain holds in this process."""
@@ -305,3 +323,17 @@ def text_of(message: Message) -> str:
     """The text of a message, its parts joined."""
     content = message["content"]
     return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+
+
+def split_tasks(domain: Domain, split: str) -> list[Task]:
+    """A split's tasks by their ids. Raises TaskError if there is none, or if an id occurs twice."""
+    tasks = sorted(domain.tasks(split), key=lambda task: task.id)
+    if not tasks:
+        raise TaskError(f"dataset.domain={domain.config.dataset.domain}: its split {split!r} holds no task")
+    twice = next((a.id for a, b in pairwise(tasks) if a.id == b.id), None)
+    if twice is not None:
+        raise TaskError(
+            f"dataset.domain={domain.config.dataset.domain}: two tasks of its split {split!r} have the id {twice!r}; "
+            "expected one of its own for each"
+        )
+    return tasks

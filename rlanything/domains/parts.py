@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from rlanything.domains.answers import last_object, parse_score
+from rlanything.domains.answers import last_object, parse_score, whole
 from rlanything.types import Direction, Group, Message, Task, Tool, Trajectory, Turn, system, user, user_parts
 
 Written = Callable[..., list[Message]]
@@ -157,6 +157,8 @@ class Rewriting:
             kinds = str if isinstance(value, str) else (int, float)
             if isinstance(found[key], bool) or not isinstance(found[key], kinds):
                 raise RejectedTask("schema", f"{key}: found {found[key]!r}, expected a value like {value!r}")
+            if isinstance(found[key], str) and whole(found[key]) != found[key]:
+                raise RejectedTask("schema", f"{key}: half a character (a lone surrogate) in the text")
         new = {key: found[key] for key in old}
         if new == old:
             raise RejectedTask("unchanged", "the same task again")

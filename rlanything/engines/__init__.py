@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rlanything.engines.chat import Chat
 
 FOUR_BIT = ("awq", "gptq")  # vLLM's kernel for these (cpu_gemm_wna16, vLLM 0.32) is left out without AVX-512
+NO_TEXT = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering", "ForMaskedLM", "RewardModel")
 TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "tekken.json")  # a tokenizer has at least one of these
 
 
@@ -82,6 +83,7 @@ def check_model(model: ModelConfig, config: EngineConfig) -> Chat:
             why += "; to run the code that the model brings, set trust_remote_code=true for this role's model"
         what = "config.json cannot be read" if folder.is_dir() else "no such folder, and the hub did not give it"
         raise EngineError(f"model.path={model.path!r}: {what}: {why}") from error
+    _check_generates(whole, model.path)
     if config.kind == "transformers" and getattr(whole, "vision_config", None) is not None:
         raise EngineError(
             f"model.path={model.path!r}: {type(whole).__name__} reads images, which the small engine cannot serve; set "
@@ -115,6 +117,39 @@ def check_quantised(config: Any, path: str, kind: str, on_accelerator: bool) -> 
         raise EngineError(
             f"model.path={path!r}: its weights are quantised ({method}), and vLLM computes with these on a CPU only if "
             f"it has AVX-512 (this one: {found}); use the model that it was made from, or a GPU"
+        )
+
+
+def check_cache(text: Any, config: EngineConfig) -> None:
+    """Raise EngineError if one sequence of `max_model_len` tokens does not fit a CPU engine's `kv_cache_gb`.
+
+    `text` is the text part of a model's config. A model that compresses keys and values (MLA) is left to vLLM.
+    """
+    from rlanything.engines.local import GIB
+    from rlanything.weights.precision import torch_dtype
+
+    if getattr(text, "kv_lora_rank", None):
+        return
+    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    token = 2 * text.num_hidden_layers * heads * dim * torch_dtype(config.dtype, False).itemsize
+    if (needed := token * config.max_model_len / GIB) > config.kv_cache_gb:
+        raise EngineError(
+            f"engine.*.kv_cache_gb: found {config.kv_cache_gb:g}, which holds {int(config.kv_cache_gb * GIB / token)} "
+            f"tokens, expected at least max_model_len={config.max_model_len}: raise it to {needed:.3f}, or lower "
+            "max_model_len"
+        )
+
+
+def _check_generates(config: Any, path: str) -> None:
+    """Raise EngineError if a model classifies, scores or embeds texts: every role's model must write them."""
+    names = [name for name in getattr(config, "architectures", None) or () if name.endswith(NO_TEXT)]
+    embeds = (Path(path) / "modules.json").is_file()  # of sentence-transformers
+    if names or embeds:
+        what = f"architectures in config.json names {names[0]}" if names else "modules.json makes it an embedding model"
+        raise EngineError(
+            f"model.path={path!r}: {what}, but policy, reward model and rewriter must write text; use a model for "
+            "generation, such as an instruct model"
         )
 
 

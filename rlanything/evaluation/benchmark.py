@@ -26,6 +26,7 @@ from rlanything.run import Run, use_devices
 from rlanything.runs.folder import RunFolder, remove
 from rlanything.runs.metrics import Metrics, drop_after
 from rlanything.runs.progress import Bar, Progress
+from rlanything.runs.sinks import check_sinks
 from rlanything.runs.store import parts, read_groups
 from rlanything.types import Task
 
@@ -47,6 +48,7 @@ def benchmark(config: Config) -> None:
         raise ConfigError("evaluation.splits is empty: there is nothing to measure; name splits of the data set")
     resolve_options(config.dataset)  # a call that goes on compares all options
     plan = make_plan(config, learns=False)
+    check_sinks(config.experiment.sinks)
     if config.dry_run:
         _print_plan(plan, progress)
         return

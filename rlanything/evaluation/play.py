@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rlanything.algorithm.summary import GroupSummary
 from rlanything.config.schema import Config, RolloutConfig
-from rlanything.domains.base import Domain
+from rlanything.domains.base import Domain, split_tasks
 from rlanything.errors import RunError
 from rlanything.rollout.collect import Batch, Collect
 from rlanything.types import Task
@@ -16,7 +16,7 @@ from rlanything.types import Task
 
 def evaluation_tasks(domain: Domain, split: str, num: int, seed: int) -> list[Task]:
     """The same `num` tasks of a split at every evaluation (0: all)."""
-    tasks = sorted(domain.tasks(split), key=lambda t: t.id)
+    tasks = split_tasks(domain, split)
     random.Random(f"{seed}/{split}").shuffle(tasks)
     return tasks[:num] if num else tasks
 

@@ -103,7 +103,9 @@ class TreeModel(nn.Module):
         c = self.lm.config.get_text_config()
         head_dim = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
         width = c.num_attention_heads * head_dim
-        token = 2 * c.hidden_size * (width + c.num_key_value_heads * head_dim) + 3 * c.hidden_size * c.intermediate_size
+        kv_heads = getattr(c, "num_key_value_heads", None) or c.num_attention_heads
+        mlp = getattr(c, "intermediate_size", None) or 4 * c.hidden_size  # as in GPT-2
+        token = 2 * c.hidden_size * (width + kv_heads * head_dim) + 3 * c.hidden_size * mlp
         return token / (2 * 2 * width)
 
     def forward(self, batch: MicroBatch, temperature: float) -> tuple[Tensor, Tensor]:

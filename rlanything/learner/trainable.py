@@ -12,6 +12,29 @@ LOGIT_SCALINGS = ("logits_scaling", "logit_scale", "final_logit_softcapping")  #
 FLEX_HEAD_DIM = 16  # the least that FlexAttention computes on a GPU (torch 2.13)
 
 
+def check_positions(config: Any, path: str, length: int) -> None:
+    """Raise LearnerError if learner and engine would rotate the positions of sequences of up to `length` differently.
+
+    With longrope vLLM takes the factors of long sequences for all of them if any may be long, and transformers for
+    those that are. With dynamic, transformers stretches by the longest sequence so far.
+    """
+    text = config.get_text_config()
+    rope = getattr(text, "rope_parameters", None) or {}
+    kind = rope.get("rope_type", "default")
+    own = rope.get("original_max_position_embeddings") or getattr(text, "original_max_position_embeddings", None)
+    if kind == "dynamic":
+        raise LearnerError(
+            f"model {path}: found rope_type=dynamic in config.json, with which vLLM and transformers compute "
+            "differently; use a model without it"
+        )
+    if kind == "longrope" and own and length > own:
+        raise LearnerError(
+            f"engine.*.max_model_len: found {length}, but model {path} has rope_type=longrope, with which vLLM and "
+            f"transformers compute differently above {own} positions; set max_model_len={own} for this role's engine, "
+            "or use another model"
+        )
+
+
 def check_trainable(config: Any, path: str, on_accelerator: bool = False) -> None:
     """Raise LearnerError if a model cannot be trained or exported, judging by its transformers config."""
     quantization = getattr(config, "quantization_config", None)
@@ -53,6 +76,8 @@ def check_trainable(config: Any, path: str, on_accelerator: bool = False) -> Non
     with TemporaryDirectory() as folder:  # now, and not at the first checkpoint
         try:
             config.save_pretrained(folder)
+        except OSError:  # a full disk is no fault of the file
+            raise
         except Exception as error:  # each model's config has its own checks
             raise LearnerError(
                 f"model {path}: transformers reads its config.json but cannot write it, so no checkpoint could be "

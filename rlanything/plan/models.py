@@ -15,10 +15,10 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageText
 from rlanything.config.schema import EngineConfig, ModelConfig
 from rlanything.config.section import Role
 from rlanything.domains.base import Domain
-from rlanything.engines import check_model, check_quantised
+from rlanything.engines import check_cache, check_model, check_quantised
 from rlanything.engines.chat import Chat
 from rlanything.errors import ConfigError, ModelError
-from rlanything.learner.trainable import check_trainable
+from rlanything.learner.trainable import check_positions, check_trainable
 from rlanything.plan.plan import Plan
 from rlanything.weights.files import loading, local_folder, tensor_shapes, untied_head, whole_numbers
 from rlanything.weights.images import reads_images
@@ -79,7 +79,10 @@ def check_role(model: ModelConfig, engine: EngineConfig, learns: bool, on_accele
     found = AutoConfig.from_pretrained(model.path, trust_remote_code=model.trust_remote_code)
     if learns:
         check_trainable(found, model.path, on_accelerator)
+        check_positions(found, model.path, engine.max_model_len)
     check_quantised(found, model.path, engine.kind, on_accelerator)
+    if not on_accelerator:
+        check_cache(found.get_text_config(), engine)
     if (learns or engine.kind == "transformers") and not hasattr(found, "auto_map"):
         check_loads(found, model.path)
     return chat
@@ -90,7 +93,7 @@ def described_size(model: ModelConfig) -> int:
     it."""
     with loading(model.path):
         config = AutoConfig.from_pretrained(model.path, trust_remote_code=model.trust_remote_code)
-        return sum(parameter.numel() for parameter in _described(config).parameters())
+        return sum(parameter.numel() for parameter in _described(config, model.trust_remote_code).parameters())
 
 
 def _loader(config: Any) -> Any:
@@ -98,10 +101,10 @@ def _loader(config: Any) -> Any:
     return AutoModelForImageTextToText if reads_images(config) else AutoModelForCausalLM
 
 
-def _described(config: Any) -> torch.nn.Module:
+def _described(config: Any, trust_remote_code: bool = False) -> torch.nn.Module:
     """The model that a config describes, on the meta device: nothing is allocated."""
     with torch.device("meta"):
-        made: torch.nn.Module = _loader(config).from_config(config)
+        made: torch.nn.Module = _loader(config).from_config(config, trust_remote_code=trust_remote_code)
     return made
 
 

@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 from rlanything.config.schema import Config
-from rlanything.domains.base import Domain
+from rlanything.domains.base import Domain, split_tasks
 from rlanything.errors import RunError, TaskError
 from rlanything.runs.store import success_rates
 from rlanything.types import Task
@@ -16,7 +16,7 @@ def training_tasks(config: Config, domain: Domain) -> list[Task]:
     """The originals: those of `dataset.accuracy_band` if `dataset.accuracy` names a file, and of these
     `dataset.num_task`, drawn with the seed. Raises TaskError if none is left."""
     dataset = config.dataset
-    tasks = sorted(domain.tasks(dataset.train_split), key=lambda t: t.id)
+    tasks = split_tasks(domain, dataset.train_split)
     if dataset.accuracy:
         low, high = dataset.accuracy_band
         try:

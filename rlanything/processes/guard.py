@@ -28,9 +28,10 @@ def run_guarded(
 ) -> None:
     """Run `main`. Exit with 1 on an expected fault, 130 on Ctrl-C, 143 on SIGTERM, 141 if nobody reads stdout any more.
 
-    Expected faults are a ClearError, a full disk and Ray's own errors. Any other exception is a bug and is raised.
-    `next_time` tells a user who stopped the run what the same command will do. `versions` checks this machine's
-    packages first; pass False if `main` checks them itself, so that it can tell other nodes.
+    Expected faults are a ClearError, a full disk, a file that may not be used, and Ray's own errors. Any other
+    exception is a bug and is raised. `next_time` tells a user who stopped the run what the same command will do.
+    `versions` checks this machine's packages first; pass False if `main` checks them itself, so that it can tell other
+    nodes.
     """
     console = Console(stderr=True, highlight=False)
     sigterm_at: float | None = None
@@ -84,6 +85,8 @@ def _message(error: Exception, next_time: str) -> str | None:
     if isinstance(error, OSError) and error.errno in DISK_FULL:
         where = f" at {error.filename}" if error.filename else ""
         return f"cannot write{where}: {error.strerror}; free space and run the same command again"
+    if isinstance(error, PermissionError) and error.filename:
+        return f"{error.filename}: {error.strerror}; change its rights or owner, or name another place"
     ray: Any = sys.modules.get("ray.exceptions")  # importing Ray takes a second; before that, no error can be Ray's
     if ray and isinstance(error, ray.RayError) and not isinstance(error, ray.RayTaskError):  # a task's own is a bug
         return (

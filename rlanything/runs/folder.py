@@ -23,7 +23,7 @@ from rlanything.errors import RunError
 FIXED = ("model", "dataset", "rollout", "algorithm", "reward", "evaluation")  # a resumed run must have equal values
 FIXED_TRAINING = ("lora_rank", "lora_alpha", "train_vision")  # a checkpoint holds only what trains
 FREE = ("rollout.env_timeout_s", "rollout.num_retry", "rollout.max_failure_rate")  # but errors say to raise these
-SMALL_FILE = 1 << 20  # [bytes] the fingerprint holds the content of smaller files, and only the size of larger ones
+PIECE = 1 << 20  # [bytes] of a larger file the fingerprint holds the first, the middle and the last piece
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
@@ -76,12 +76,19 @@ def locked(file: Path, refusal: str) -> Iterator[None]:
 
 
 def fingerprint(model: str) -> str:
-    """A digest of a model's folder, quick for large models too; "" for a name that is not a local folder."""
+    """A digest of a model's folder, quick for large models too; "" for a name that is not a local folder.
+
+    Trained weights differ everywhere, so pieces of a large file tell it from another of its size.
+    """
     digest = hashlib.sha256()
     files = sorted(p for p in Path(model).glob("*") if p.is_file()) if model else []
     for file in files:
         size = file.stat().st_size
-        digest.update(f"{file.name} {size} ".encode() + (file.read_bytes() if size < SMALL_FILE else b""))
+        digest.update(f"{file.name} {size} ".encode())
+        with open(file, "rb") as opened:
+            for start in (0, size // 2, max(0, size - PIECE)) if size > PIECE else (0,):
+                opened.seek(start)
+                digest.update(opened.read(PIECE))
     return digest.hexdigest() if files else ""
 
 
@@ -131,8 +138,8 @@ class RunFolder:
     def _keep_templates(self) -> None:
         """Copy the templates of the prompts (`dataset.prompt=FOLDER`). Raises RunError if the run began with others."""
         kept = self.path / "prompts"
-        now = {path.name: path.read_text(encoding="utf-8") for path in Path(self.config.dataset.prompt).glob("*.jinja")}
-        before = {path.name: path.read_text(encoding="utf-8") for path in kept.glob("*.jinja")}
+        now = {path.name: path.read_bytes() for path in Path(self.config.dataset.prompt).glob("*.jinja")}
+        before = {path.name: path.read_bytes() for path in kept.glob("*.jinja")}
         if self._used() and now != before:
             raise RunError(
                 f"{self.path}: holds a run with other templates than {self.config.dataset.prompt} has now (it began "

@@ -16,7 +16,7 @@ from threading import Lock
 from rlanything.config.load import load_config
 from rlanything.config.sweep import SweepConfig
 from rlanything.errors import ConfigError, RunError
-from rlanything.runs.folder import write_atomic
+from rlanything.runs.folder import make_folder, write_atomic
 from rlanything.runs.progress import Progress
 from rlanything.sweep.table import write_tables
 
@@ -85,9 +85,11 @@ def cells(config: SweepConfig) -> list[Cell]:
             words += [f"experiment.seed={seed}", f"experiment.output_dir={config.output}", f"experiment.name={name}"]
             words.insert(0, f"config={config.base}")
             try:
-                load_config(words)
+                loaded = load_config(words)
             except ConfigError as error:
                 raise ConfigError(f"variants, {variant!r}: {error}") from error
+            if not loaded.evaluation.splits:
+                raise ConfigError(f"variants, {variant!r}: evaluation.splits is empty, so there is nothing to compare")
             found.append(Cell(variant=variant, seed=seed, words=words, folder=Path(config.output) / name))
     return found
 
@@ -99,7 +101,7 @@ def sweep(config: SweepConfig, progress: Progress) -> None:
     before anything runs, RunError if all cells failed.
     """
     every = cells(config)
-    Path(config.output).mkdir(parents=True, exist_ok=True)
+    make_folder(Path(config.output), f"output={config.output}")
     trainings, failures = Trainings(config.at_once), dict[str, str]()
     with progress.phase("sweep", len(every)) as bar, ThreadPoolExecutor(config.at_once) as threads:
         try:

@@ -12,7 +12,7 @@ from rlanything.config.sweep import SweepConfig
 from rlanything.domains.registry import resolve_options
 from rlanything.errors import ConfigError
 from rlanything.plan.placement import place
-from rlanything.runs import metrics
+from rlanything.runs import sinks
 from rlanything.sweep.runner import cells
 
 ROOT = Path(__file__).parents[2]
@@ -185,7 +185,7 @@ def test_adapters_of_a_model_in_parts_do_not_share_accelerators(tmp_path):
 
 def test_the_sinks_that_are_allowed_are_those_that_exist():
     [element] = get_args(ExperimentConfig.model_fields["sinks"].annotation)
-    assert set(get_args(element)) == set(metrics.SINKS)
+    assert set(get_args(element)) == set(sinks.SINKS)
 
 
 def test_biased_sampling_is_possible_where_it_is_asked_for(tmp_path):

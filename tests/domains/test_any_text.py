@@ -7,7 +7,8 @@ import random
 
 import pytest
 
-from rlanything.domains.answers import boxed, choose, last_object, parse_score
+from rlanything.domains.answers import boxed, choose, last_object, parse_score, whole
+from rlanything.domains.base import Observation, ParsedAction
 from rlanything.domains.coding.prompts import parse_problem, parse_program, parse_test
 from rlanything.domains.markdown import fenced_blocks
 from rlanything.domains.osworld.actions import InvalidAction, read_response
@@ -43,3 +44,13 @@ def test_no_text_breaks_a_reader(name: str) -> None:
             READERS[name](text)
         except Exception as error:
             raise AssertionError(f"{name} cannot read {text!r}") from error
+
+
+def test_no_half_of_a_character_leaves_a_domain() -> None:
+    half = "a \ud83d b"
+    seen = Observation(half, actions=("look", half), reason=half, results=(half,), state=half)
+    for text in (seen.text, seen.actions[1], seen.reason, seen.results[0], seen.state):
+        assert text == "a \ufffd b"
+    asked = ParsedAction(half, error=half)
+    assert (asked.action, asked.error) == ("a \ufffd b", "a \ufffd b") and ParsedAction(None, "no").action is None
+    assert whole("\ud83d\ude00 é") == "😀 é", "two halves are one character"

@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from tiny_vision import write_vision_model
 from transformers import AutoConfig, AutoTokenizer, MistralConfig
 
 from rlanything.config.schema import EngineConfig, ModelConfig
-from rlanything.engines import check_model, start_engine
+from rlanything.engines import check_cache, check_model, start_engine
 from rlanything.engines.base import EngineError
 from rlanything.engines.chat_model import start_chat_model
 from rlanything.engines.small.engine import _check_supported
@@ -318,3 +319,22 @@ def test_a_head_of_its_own_that_config_json_ties_is_refused(world, tmp_path):
         else:
             with pytest.raises(ModelError, match="tie_word_embeddings=true, but lm_head.weight differs from"):
                 check_role(ModelConfig(path=str(folder)), EngineConfig(max_model_len=64), learns=True)
+
+
+@pytest.mark.parametrize("kind", ["classifier", "embedding"])
+def test_a_model_that_writes_no_text_is_refused_by_name(world, tmp_path, kind):
+    copy = shutil.copytree(world.model, tmp_path / "model")
+    if kind == "embedding":
+        (copy / "modules.json").write_text("[]")
+    else:
+        described = json.loads((copy / "config.json").read_text())
+        (copy / "config.json").write_text(json.dumps(described | {"architectures": ["Qwen3ForSequenceClassification"]}))
+    with pytest.raises(EngineError, match="must write text; use a model for generation"):
+        check_model(ModelConfig(path=str(copy)), EngineConfig(max_model_len=64))
+
+
+def test_a_cache_too_small_for_one_sequence_names_both_keys():
+    shape = SimpleNamespace(num_hidden_layers=2, num_attention_heads=4, hidden_size=64)
+    check_cache(shape, EngineConfig(dtype="float32", max_model_len=512, kv_cache_gb=0.001))
+    with pytest.raises(EngineError, match="kv_cache_gb: found 0.001, .* max_model_len=4096: raise it to 0.004"):
+        check_cache(shape, EngineConfig(dtype="float32", max_model_len=4096, kv_cache_gb=0.001))

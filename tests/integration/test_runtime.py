@@ -65,9 +65,12 @@ def test_processes_see_the_accelerators_that_ray_reserved_for_the_run_and_one_th
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "4,5,6,7", "a second run of this process would find none"
 
 
-def test_a_ray_of_ones_own_listens_on_the_loopback_alone_and_leaves_no_token(tmp_path):
+def test_a_ray_of_ones_own_listens_on_the_loopback_alone_leaves_no_token_and_tells_of_small_shared_memory(tmp_path):
     code = (
+        "import shutil\n"
         "from launches import listening\n"
+        "found = shutil.disk_usage('/dev/shm')._replace(free=64 << 20)\n"  # as Docker makes it
+        "shutil.disk_usage = lambda path: found\n"
         "from rlanything.cluster.session import Session\n"
         "session = Session('')\n"
         "print(*listening())\n"
@@ -80,6 +83,7 @@ def test_a_ray_of_ones_own_listens_on_the_loopback_alone_and_leaves_no_token(tmp
     )
     assert done.stdout.split() and set(done.stdout.split()) <= LOOPBACK, done.stdout
     assert not list(tmp_path.rglob("auth_token"))
+    assert "/dev/shm has 0.1 GiB free, and Ray's object store wants" in done.stderr and "--shm-size" in done.stderr
 
 
 def test_a_session_that_has_ended_adopts_nobody_and_leaves_no_zombie():

@@ -1,10 +1,15 @@
 """The learner refuses models whose attention or head it would compute differently from the engine."""
 
+import errno
+from types import SimpleNamespace
+
 import pytest
-from transformers import Gemma3Config, LlamaConfig, MistralConfig, Qwen2Config
+import torch
+from transformers import Gemma3Config, LlamaConfig, MistralConfig, Phi3Config, Qwen2Config
 
 from rlanything.errors import LearnerError
-from rlanything.learner.trainable import check_trainable
+from rlanything.learner.model import TreeModel
+from rlanything.learner.trainable import check_positions, check_trainable
 
 
 def test_models_with_a_sliding_window_are_refused_unless_it_spans_their_context():
@@ -52,3 +57,31 @@ def test_a_config_that_cannot_be_written_again_is_found_before_the_first_checkpo
     monkeypatch.setattr(LlamaConfig, "save_pretrained", refuse)
     with pytest.raises(LearnerError, match="model m: .*config.json but cannot write it.*top_p is only for sampling"):
         check_trainable(LlamaConfig(), "m")
+
+
+def test_a_rope_that_engine_and_learner_compute_differently_is_refused():
+    long = {"rope_type": "longrope", "short_factor": [1.0] * 48, "long_factor": [2.0] * 48}
+    phi = Phi3Config(rope_parameters=long | {"original_max_position_embeddings": 4096, "rope_theta": 1e4})
+    check_positions(phi, "phi", 4096)
+    with pytest.raises(LearnerError, match="found 8192, .*longrope.* set max_model_len=4096"):
+        check_positions(phi, "phi", 8192)
+    dynamic = LlamaConfig(rope_parameters={"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4})
+    with pytest.raises(LearnerError, match="rope_type=dynamic"):
+        check_positions(dynamic, "llama", 64)
+    check_positions(LlamaConfig(), "llama", 64)
+
+
+def test_a_full_disk_is_no_fault_of_a_models_config(monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(LlamaConfig, "save_pretrained", full)
+    with pytest.raises(OSError, match="No space left"):
+        check_trainable(LlamaConfig(), "m")
+
+
+def test_the_cost_of_attention_is_known_for_a_model_without_grouped_heads():
+    shape = SimpleNamespace(hidden_size=768, num_attention_heads=12)  # GPT-2 names neither key heads nor an MLP's width
+    model = SimpleNamespace(device=torch.device("cpu"), lm=SimpleNamespace(config=SimpleNamespace()))
+    model.lm.config.get_text_config = lambda: shape
+    assert TreeModel.pairs_per_token.fget(model) > 0

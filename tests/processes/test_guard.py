@@ -80,3 +80,13 @@ def test_a_broken_pipe_of_any_other_reader_keeps_its_traceback():
 
     with pytest.raises(BrokenPipeError, match="of a socket"):
         run_guarded(main)
+
+
+def test_a_file_that_may_not_be_read_is_one_message(capsys):
+    def main():
+        raise PermissionError(13, "Permission denied", "/models/policy/config.json")
+
+    with pytest.raises(SystemExit) as stopped:
+        run_guarded(main)
+    said = " ".join(capsys.readouterr().err.split())
+    assert stopped.value.code == 1 and "/models/policy/config.json: Permission denied; change its rights" in said

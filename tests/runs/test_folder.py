@@ -135,3 +135,23 @@ def test_two_processes_never_write_one_run(config: Config) -> None:
     with RunFolder(config).open():
         with pytest.raises(RunError, match="another process"):
             begin(config)
+
+
+def test_weights_of_the_same_size_have_other_fingerprints(tmp_path: Path) -> None:
+    weights, found = tmp_path / "model.safetensors", set()
+    for place in (0, (5 << 20) // 2, (5 << 20) - 1, None):  # the first, middle and last piece
+        content = bytearray(5 << 20)
+        if place is not None:
+            content[place] = 1
+        weights.write_bytes(content)
+        found.add(fingerprint(str(tmp_path)))
+    assert len(found) == 4
+
+
+def test_templates_of_any_encoding_are_kept_and_compared(config: Config, tmp_path: Path) -> None:
+    written = tmp_path / "written"
+    written.mkdir()
+    (written / "policy.jinja").write_bytes("Wähle".encode("latin-1"))  # what it may be, the domain says
+    config.dataset.prompt = str(written)
+    with RunFolder(config).open():
+        assert (RunFolder(config).path / "prompts/policy.jinja").read_bytes() == b"W\xe4hle"

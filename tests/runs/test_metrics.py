@@ -9,15 +9,21 @@ import pytest
 
 from rlanything.config.schema import Config
 from rlanything.errors import RunError
+from rlanything.runs import sinks
 from rlanything.runs.folder import RunFolder
-from rlanything.runs.metrics import Metrics, append_jsonl, check_sinks, drop_after, read_jsonl
+from rlanything.runs.metrics import Metrics, append_jsonl, drop_after, read_jsonl
+from rlanything.runs.sinks import check_sinks
 
 
-def write_three(folder, *sinks):
+def metrics_of(folder, *sinks):
     config = Config()
     config.experiment.output_dir, config.experiment.name = str(folder.parent), folder.name
     config.experiment.sinks = list(sinks)
-    metrics = Metrics(RunFolder(config))
+    return Metrics(RunFolder(config))
+
+
+def write_three(folder, *sinks):
+    metrics = metrics_of(folder, *sinks)
     metrics.write(1, "train", {"success_rate": 0.5, "loss": float("nan")})
     metrics.write(1, "eval", {"split": "seen", "success_rate": 0.25})
     metrics.write(1, "eval", {"split": "unseen", "success_rate": 0.125})
@@ -55,7 +61,8 @@ def test_wandb_gets_every_figure_and_a_resumed_run_keeps_its_id(tmp_path, monkey
     write_three(tmp_path, "wandb")
     assert (tmp_path / "wandb_id").read_text() == first
     deadline = time.monotonic() + 20  # its own process writes them, on a busy machine a moment after the run's end
-    while not all(name.encode() in log for name in EXPECTED for log in wandb_logs(tmp_path)):
+    sent = [*EXPECTED, "step"]  # figures are drawn over a step of their own: a resumed run repeats some
+    while not all(name.encode() in log for name in sent for log in wandb_logs(tmp_path)):
         assert time.monotonic() < deadline, wandb_logs(tmp_path)
         time.sleep(0.1)
     assert len(wandb_logs(tmp_path)) == 2
@@ -74,7 +81,7 @@ def test_a_sink_that_is_not_installed_is_named_before_anything_is_loaded(monkeyp
 
 
 def test_wandb_without_a_key_is_named_before_anything_is_loaded(tmp_path):
-    code = "from rlanything.runs.metrics import check_sinks\ncheck_sinks(['wandb'])\nprint('taken')\n"
+    code = "from rlanything.runs.sinks import check_sinks\ncheck_sinks(['wandb'])\nprint('taken')\n"
     env = {k: v for k, v in os.environ.items() if not k.startswith("WANDB")} | {"HOME": str(tmp_path)}
     asked = [sys.executable, "-c", code]
     without = subprocess.run(asked, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
@@ -82,3 +89,42 @@ def test_wandb_without_a_key_is_named_before_anything_is_loaded(tmp_path):
     for extra in ({"WANDB_MODE": "offline"}, {"WANDB_API_KEY": "0" * 40}):
         taken = subprocess.run(asked, env=env | extra, capture_output=True, text=True, timeout=60)
         assert taken.stdout == "taken\n", taken.stderr
+
+
+def test_a_resumed_run_has_one_value_a_step_in_tensorboard(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for begun, value in ((1, 0.25), (2, 0.75)):
+        metrics = metrics_of(tmp_path, "tensorboard")
+        for step in range(begun, 4):
+            metrics.write(step, "train", {"success_rate": value})
+        metrics.close()
+        time.sleep(1.1)  # event files are ordered by the second in their names
+    shown = EventAccumulator(str(tmp_path / "tensorboard")).Reload().Scalars("train/success_rate")
+    assert [(event.step, event.value) for event in shown] == [(1, 0.25), (2, 0.75), (3, 0.75)]
+
+
+def test_a_sink_that_cannot_start_is_named_and_the_others_are_finished(tmp_path, monkeypatch):
+    def refused(**_):
+        raise ConnectionError("no route to its server")
+
+    monkeypatch.setattr("wandb.init", refused)
+    with pytest.raises(RunError, match=r"'wandb' cannot start: .*no route.*WANDB_MODE=offline needs no network"):
+        metrics_of(tmp_path, "tensorboard", "wandb")
+
+
+def test_a_sink_that_fails_is_told_once_and_ends_no_run(tmp_path, monkeypatch, caplog):
+    class Failing:
+        def __init__(self, folder):
+            pass
+
+        def log(self, values, step):
+            raise OSError("its server is gone")
+
+        def finish(self):
+            raise AssertionError("it was left out")
+
+    monkeypatch.setitem(sinks.SINKS, "trackio", Failing)
+    write_three(tmp_path, "trackio")
+    assert len(read_jsonl(tmp_path / "metrics.jsonl")) == 3
+    assert [record.getMessage().count("'trackio' fails") for record in caplog.records] == [1]

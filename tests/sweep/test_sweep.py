@@ -15,11 +15,12 @@ from runs_helpers import small_config
 
 from rlanything.config.load import load_as, to_yaml
 from rlanything.config.sweep import SweepConfig
-from rlanything.errors import ConfigError
+from rlanything.errors import ConfigError, RunError
 from rlanything.runs.metrics import append_jsonl
+from rlanything.runs.progress import Progress
 from rlanything.runs.store import write_groups
 from rlanything.sweep.figures import curve, paired_difference, rows, splits
-from rlanything.sweep.runner import DONE, cells, finished
+from rlanything.sweep.runner import DONE, cells, finished, sweep
 from rlanything.sweep.table import write_tables
 from rlanything.types import Task
 
@@ -53,6 +54,7 @@ def test_every_variant_has_every_seed_and_words_know_theirs(base):
         ({"a": [], "b": ["algorithm.nonsense=1"]}, "variants, 'b': algorithm.nonsense: unknown"),
         ({"../a": []}, "expected letters, digits"),
         ({"a b": [], "a_b": []}, "variants: 'a b' and 'a_b' would share a folder"),
+        ({"a": ["evaluation.splits=[]"]}, "variants, 'a': evaluation.splits is empty, so there is nothing to compare"),
     ],
 )
 def test_bad_variants_are_named_before_anything_runs(base, variants, said):
@@ -83,6 +85,13 @@ def write_run(folder, rates, before=0.25):
     kinds = {"success_rate/easy": after, "success_rate/hard": 0.0}
     lines = [evaluation | {"step": 0, "success_rate": before} | kinds, train | {"step": 1}, train | {"step": 2}]
     append_jsonl(folder / "metrics.jsonl", [*lines, evaluation | {"step": 2, "success_rate": after} | kinds])
+
+
+def test_an_output_that_is_a_file_is_named(base, tmp_path):
+    (tmp_path / "sweep").write_text("")
+    base.variants = {"a": []}
+    with pytest.raises(RunError, match="output=.*sweep is a file, expected a folder"):
+        sweep(base, Progress())
 
 
 @pytest.fixture

@@ -74,6 +74,9 @@ class VLLMEngine(LocalEngine):
         self._admission = Admission(int(cache.num_gpu_blocks or 0) * cache.block_size)
         self._stop_ids = token_ids(loaded.hf_text_config.eos_token_id)
         self._stop_ids |= token_ids(loaded.try_get_generation_config().get("eos_token_id"))
+        if loaded.runner_type != "generate":
+            self.close()
+            raise EngineError(f"vLLM takes {model.path} for a {loaded.runner_type} model; use a model for generation")
 
     def _arguments(self, model: ModelConfig, config: EngineConfig, seed: int) -> EngineArgs:
         specific: dict[str, Any] = (

@@ -12,6 +12,7 @@ from rlanything.domains.base import Observation, Step, text_of
 from rlanything.domains.parts import RejectedTask
 from rlanything.domains.registry import make_domain
 from rlanything.errors import ConfigError, TaskError
+from rlanything.evaluation.play import evaluation_tasks
 from rlanything.play import play
 from rlanything.types import Direction, Status, Task
 
@@ -201,3 +202,23 @@ def test_broken_episodes_of_a_group_are_never_read_by_the_shown_rule():
     assign_advantages([g], AlgorithmConfig(advantage="examples.rules:my_rloo"))
     assert g.trajectories[0].turns[0].advantage > 0 > g.trajectories[1].turns[0].advantage
     assert g.trajectories[2].turns[0].advantage is None
+
+
+@pytest.mark.parametrize(
+    ("ids", "said"),
+    [([], "its split 'train' holds no task"), (["a", "b", "a"], "two tasks of its split .* the id 'a'")],
+)
+def test_a_split_without_tasks_or_with_one_id_twice_is_named_before_models_are_loaded(monkeypatch, ids, said):
+    domain = sums()
+    monkeypatch.setattr(domain, "tasks", lambda split: [Task(id=id, payload={}) for id in ids])
+    for read in (lambda: domain.prepare(["train"]), lambda: evaluation_tasks(domain, "train", 0, 0)):
+        with pytest.raises(TaskError, match=said):
+            read()
+
+
+def test_the_default_rewriter_accepts_no_half_of_a_character():
+    domain = sums()
+    task = domain.tasks("train")[0]
+    proposal = json.dumps({key: "a \ud83d" if isinstance(v, str) else v for key, v in task.payload.items()})
+    with pytest.raises(RejectedTask, match="half a character"):
+        domain.rewriting.parse(proposal, task, Direction.EASIER, "new")
