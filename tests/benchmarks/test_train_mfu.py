@@ -10,6 +10,7 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "train_mfu.py"
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_the_learner_and_a_plain_loop_have_the_same_loss():
     sizes = ["--layers", "1", "--prompts", "2", "--share", "2", "--tokens", "512", "--repeat", "1"]

@@ -136,6 +136,7 @@ def test_engines_sleep_while_learners_have_what_they_share(world, three_nodes, t
     assert all(r["policy/logprob_abs_diff"] < 1e-3 and r["reward/logprob_abs_diff"] < 1e-3 for r in records)
 
 
+@pytest.mark.slow
 def test_nodes_that_do_not_join_are_told_with_what_there_is(world, three_nodes, tmp_path):
     config = spread_config(world.games, world.model, tmp_path, "run")
     config.experiment.num_node, config.cluster.join_timeout_s = 4, 2.0

@@ -62,7 +62,8 @@ def test_a_full_disk_while_saving_keeps_the_last_checkpoint_and_the_run_goes_on(
     assert_trained_as_one_process(started, tmp_path / "run")
 
 
-@pytest.mark.parametrize("fault", ["cut", pytest.param("corrupt", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["cut", "corrupt"])
 def test_a_broken_checkpoint_is_named_and_the_run_goes_on_from_the_one_before_it(started, tmp_path, run_broken, fault):
     train(started)
     started.experiment.total_step = 3
@@ -144,6 +145,7 @@ def test_an_environment_that_hangs_is_played_anew_and_counted(started, tmp_path,
     assert record["retries"] == 2 and record["failures"] == 0
 
 
+@pytest.mark.slow
 def test_environments_that_all_hang_end_the_run_and_it_goes_on(started, tmp_path, run_broken):
     result = run_broken(started, HANGING.format(which="range(1000)"), overrides=["rollout.env_timeout_s=1"])
     assert_clear(result, "episodes broke", "env_timeout", "rollout.env_timeout_s=1")
@@ -151,6 +153,7 @@ def test_environments_that_all_hang_end_the_run_and_it_goes_on(started, tmp_path
     assert checkpoint.latest(tmp_path / "run/checkpoints").name == "step_000002"
 
 
+@pytest.mark.slow
 def test_a_judges_process_that_dies_ends_the_run(started, tmp_path, run_broken):
     started.engine.reward.own_process = True
     kill = "import os\nfrom rlanything.engines import process as p\nreal = p.ProcessEngine._send\n"
@@ -159,6 +162,7 @@ def test_a_judges_process_that_dies_ends_the_run(started, tmp_path, run_broken):
     assert_clear(result, "the engine's process ended with exit code -9", "engine_reward.log")
 
 
+@pytest.mark.slow
 def test_an_engine_that_hangs_ends_the_run_and_says_where(started, tmp_path, run_broken):
     breakage = "import time\n" + DYING.format(what="time.sleep(1000)")
     overrides = [f"engine.{role}.step_timeout_s=2" for role in ("policy", "reward", "rewriter")]

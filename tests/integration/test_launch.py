@@ -145,6 +145,7 @@ def test_a_node_with_other_packages_is_named_on_node_0_and_ends_the_job(tmp_path
     assert_nobody_works_in(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_ray_that_does_not_start_ends_the_job_and_its_log_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / ("long" * 30)))  # Ray's sockets allow of some 100 characters
     nodes = launch(tmp_path, "import time; time.sleep(600)")

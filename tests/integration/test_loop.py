@@ -127,6 +127,7 @@ def test_adapters_train_travel_and_resume_in_the_loop(world, tmp_path, capsys):
     assert (tmp_path / "lora/metrics.jsonl").read_text() == before
 
 
+@pytest.mark.slow
 @exact
 def test_a_judge_in_a_process_of_its_own_repeats_bit_for_bit(world, tmp_path):
     runs = []
@@ -192,7 +193,8 @@ def test_ctrl_c_and_sigterm_say_one_line_and_leave_no_process(world, tmp_path, n
     assert not members_after(process.pid)  # Python's own helper processes end a moment after their parent
 
 
-@pytest.mark.parametrize("phase", ["update", *(pytest.param(p, marks=pytest.mark.slow) for p in ("record", "save"))])
+@pytest.mark.slow
+@pytest.mark.parametrize("phase", ["update", "record", "save"])
 def test_sigterm_to_the_group_ends_a_phase_without_an_event_loop_at_once(world, tmp_path, phase):
     config = small_config(world.games, world.model, tmp_path, "run")
     config.engine.reward.own_process = True  # it is of the group too
@@ -256,6 +258,7 @@ def test_a_run_of_other_rules_is_not_mixed_into_the_folder(whole, world, forked)
     assert result.returncode == 1 and "algorithm.step_weight=1.0, now 0.5" in " ".join(result.stderr.split())
 
 
+@pytest.mark.slow
 def test_the_same_loop_runs_on_vllm_and_keeps_its_log_off_the_screen(world, tmp_path):
     config = small_config(world.games, world.model, tmp_path, "run", engine="vllm")
     config.adaptation.enabled = False  # an engine less

@@ -126,7 +126,8 @@ def test_a_run_with_screenshots_trains_resumes_and_keeps_each_image_once(folder,
         assert {k: ours[k] for k in same} == {k: theirs[k] for k in same}
 
 
-@pytest.mark.parametrize("kind", [pytest.param("own process", marks=pytest.mark.slow), "replica"])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["own process", "replica"])
 def test_every_engine_reads_the_same_images(folder, shown, tmp_path, kind):
     model = ModelConfig(path=str(folder))
     settings = EngineConfig(dtype="float32", max_model_len=512, max_num_seqs=8, kv_cache_gb=0.05)

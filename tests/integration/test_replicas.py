@@ -190,6 +190,7 @@ def test_a_replica_whose_engine_breaks_or_that_is_stopped_is_started_anew_and_it
     assert engine.checksum() == learner.checksum(engine.dtype)
 
 
+@pytest.mark.slow
 def test_a_replica_that_breaks_in_a_transfer_is_started_anew_with_the_weights(cluster):
     def half_way(replica) -> None:
         def load(*_):
@@ -204,6 +205,7 @@ def test_a_replica_that_breaks_in_a_transfer_is_started_anew_with_the_weights(cl
     assert cluster.faults()["engine/policy_restarts"] == 1
 
 
+@pytest.mark.slow
 def test_a_replica_whose_vllm_dies_in_a_transfer_is_started_anew_with_the_weights(cluster):
     if cluster.config.engine.policy.kind != "vllm":
         pytest.skip("the small engine has no process of its own")
@@ -237,6 +239,7 @@ def test_a_replica_that_fails_while_it_is_started_anew_is_started_once_more(clus
     assert engine.checksum() and cluster.faults()["engine/policy_restarts"] >= 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_restart", [0], indirect=True)
 def test_a_replica_of_another_version_is_told_and_dead_ones_are_named(cluster):
     def forget(replica) -> None:

@@ -29,6 +29,7 @@ def four_devices(accelerators):
     accelerators("4,5,6,7")
 
 
+@pytest.mark.slow
 def test_accelerators_that_ray_counts_and_torch_does_not_find_are_named(four_devices):
     config = Config()
     config.experiment.num_device = 2
@@ -37,6 +38,7 @@ def test_accelerators_that_ray_counts_and_torch_does_not_find_are_named(four_dev
     assert not ray.is_initialized() and os.environ["CUDA_VISIBLE_DEVICES"] == "4,5,6,7", "a second run would find none"
 
 
+@pytest.mark.slow
 def test_processes_see_the_accelerators_that_ray_reserved_for_the_run_and_one_that_hangs_is_told(
     four_devices, monkeypatch
 ):

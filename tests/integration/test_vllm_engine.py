@@ -200,6 +200,7 @@ def test_a_cancelled_caller_is_no_request_under_way_for_new_weights(engine: Engi
     assert_logprobs(model, batch, generate(engine, batch))
 
 
+@pytest.mark.slow
 def test_two_engines_share_the_process_and_closing_one_keeps_the_other_and_torch_distributed(
     engine: Engine, model: PreTrainedModel, folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -284,6 +285,7 @@ def test_a_transfer_that_fails_and_a_close_leave_nobody_waiting_and_no_answer_cu
     engine.close()
 
 
+@pytest.mark.slow
 def test_a_spawned_process_of_an_asynchronous_engine_logs_and_ends_with_the_one_that_started_it(
     folder: Path, tmp_path: Path
 ) -> None:

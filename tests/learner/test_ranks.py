@@ -102,6 +102,7 @@ def test_a_rank_without_images_does_not_keep_the_others_waiting(tmp_path, zero_s
     assert_alike(one, two)
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_ranks_with_unequal_numbers_of_chunks_gather_the_head_equally_often(large_vocabulary, tmp_path):
     """The head is large enough for ZeRO-3 to release it after use, and a chunk has two entries."""

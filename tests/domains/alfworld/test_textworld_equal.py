@@ -102,6 +102,7 @@ def generated(number: int) -> list[tuple[str, dict[str, Any]]]:
     return [(game.path, game.data) for game in generate_games("train", number, seed=3)]
 
 
+@pytest.mark.slow
 def test_real_games_play_as_in_textworld(fast, capsys):
     compare(real(9), capsys)
 
@@ -122,6 +123,7 @@ def test_60_generated_games_play_as_in_textworld(fast, capsys):
     compare(generated(60), capsys)
 
 
+@pytest.mark.slow
 def test_speeding_textworld_up_changes_none_of_its_answers(installed):
     source, data = real(3)[1]
     commands = ["look", *parse_game(data, source).walkthrough, "inventory", "wait", "help"]

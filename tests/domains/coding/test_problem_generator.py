@@ -63,6 +63,7 @@ def test_an_answer_is_worked_out_step_by_step():
     assert worked_out([["length", {}]], "abc") == ""
 
 
+@pytest.mark.slow
 def test_there_are_enough_operations_and_all_of_them_occur():
     assert len(OPERATIONS) >= 40
     rows = generator.generate_problems(1500, seed=0)
