@@ -123,12 +123,16 @@ def check_quantised(config: Any, path: str, kind: str, on_accelerator: bool) -> 
 def check_cache(text: Any, config: EngineConfig) -> None:
     """Raise EngineError if one sequence of `max_model_len` tokens does not fit a CPU engine's `kv_cache_gb`.
 
-    `text` is the text part of a model's config. A model that compresses keys and values (MLA) is left to vLLM.
+    `text` is the text part of a model's config. A model that caches less than all keys and values (MLA, windows, other
+    layers than attention) is left to vLLM.
     """
     from rlanything.engines.local import GIB
     from rlanything.weights.precision import torch_dtype
 
-    if getattr(text, "kv_lora_rank", None):
+    other = set(getattr(text, "layer_types", None) or ()) - {"full_attention"}
+    if other or any(getattr(text, name, None) for name in ("kv_lora_rank", "sliding_window", "layers_block_type")):
+        return
+    if not getattr(text, "num_attention_heads", None):
         return
     heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
     dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads

@@ -338,3 +338,6 @@ def test_a_cache_too_small_for_one_sequence_names_both_keys():
     check_cache(shape, EngineConfig(dtype="float32", max_model_len=512, kv_cache_gb=0.001))
     with pytest.raises(EngineError, match="kv_cache_gb: found 0.001, .* max_model_len=4096: raise it to 0.004"):
         check_cache(shape, EngineConfig(dtype="float32", max_model_len=4096, kv_cache_gb=0.001))
+    for less in ({"sliding_window": 128}, {"layer_types": ["linear_attention"]}, {"num_attention_heads": 0}):
+        changed = SimpleNamespace(**vars(shape) | less)
+        check_cache(changed, EngineConfig(dtype="float32", max_model_len=4096, kv_cache_gb=0.001))
