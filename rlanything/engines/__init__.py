@@ -9,6 +9,7 @@ from rlanything.config.schema import EngineConfig, ModelConfig
 from rlanything.engines.base import Engine, EngineError
 from rlanything.engines.process import ProcessEngine
 from rlanything.weights.files import MAX_REASON, check_files, local_folder
+from rlanything.weights.heads import cached_values, key_heads
 
 if TYPE_CHECKING:
     from rlanything.engines.chat import Chat
@@ -134,9 +135,7 @@ def check_cache(text: Any, config: EngineConfig) -> None:
         return
     if not getattr(text, "num_attention_heads", None):
         return
-    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
-    dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-    token = 2 * text.num_hidden_layers * heads * dim * torch_dtype(config.dtype, False).itemsize
+    token = 2 * cached_values(text) * torch_dtype(config.dtype, False).itemsize
     if (needed := token * config.max_model_len / GIB) > config.kv_cache_gb:
         raise EngineError(
             f"engine.*.kv_cache_gb: found {config.kv_cache_gb:g}, which holds {int(config.kv_cache_gb * GIB / token)} "
@@ -176,7 +175,7 @@ def _check_heads(text: Any, path: str, size: int) -> None:
                 f"tensor_parallel_size={size} does not divide the {text.num_attention_heads} attention heads of "
                 f"model.path={path!r}; choose a divisor of both them and experiment.num_device"
             )
-        kv_heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+        kv_heads = key_heads(text)
         if kv_heads % size and size % kv_heads:  # vLLM gives a worker several of them, or several workers the same one
             raise EngineError(
                 f"tensor_parallel_size={size} neither divides the {kv_heads} key-value heads of model.path="

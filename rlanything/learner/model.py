@@ -25,6 +25,7 @@ from rlanything.learner.trainable import check_trainable
 from rlanything.learner.vision import Vision
 from rlanything.types import Sample
 from rlanything.weights.files import loading
+from rlanything.weights.heads import head_dim, key_heads
 from rlanything.weights.images import BIAS, reads_images, unwritten_ids
 from rlanything.weights.precision import torch_dtype
 
@@ -101,11 +102,9 @@ class TreeModel(nn.Module):
         if self.device.type == "cuda":
             return float("inf")
         c = self.lm.config.get_text_config()
-        head_dim = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
-        width = c.num_attention_heads * head_dim
-        kv_heads = getattr(c, "num_key_value_heads", None) or c.num_attention_heads
+        width = c.num_attention_heads * head_dim(c)
         mlp = getattr(c, "intermediate_size", None) or 4 * c.hidden_size  # as in GPT-2
-        token = 2 * c.hidden_size * (width + kv_heads * head_dim) + 3 * c.hidden_size * mlp
+        token = 2 * c.hidden_size * (width + key_heads(c) * head_dim(c)) + 3 * c.hidden_size * mlp
         return token / (2 * 2 * width)
 
     def forward(self, batch: MicroBatch, temperature: float) -> tuple[Tensor, Tensor]:

@@ -6,6 +6,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from rlanything.errors import LearnerError
+from rlanything.weights.heads import head_dim
 from rlanything.weights.images import reads_images
 
 LOGIT_SCALINGS = ("logits_scaling", "logit_scale", "final_logit_softcapping")  # config keys that `TreeModel` ignores
@@ -62,10 +63,9 @@ def check_trainable(config: Any, path: str, on_accelerator: bool = False) -> Non
             f"model {path}: found sliding_window={window} in all layers, but only full_attention can train; if no "
             f"sequence is longer than {window} tokens, set sliding_window to null in config.json, which changes nothing"
         )
-    head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-    if on_accelerator and head_dim < FLEX_HEAD_DIM:
+    if on_accelerator and (width := head_dim(text)) < FLEX_HEAD_DIM:
         raise LearnerError(
-            f"model {path}: its attention heads have {head_dim} dimensions, and FlexAttention needs {FLEX_HEAD_DIM}; "
+            f"model {path}: its attention heads have {width} dimensions, and FlexAttention needs {FLEX_HEAD_DIM}; "
             "train it on the CPU (experiment.num_device=0), or use a model with larger heads"
         )
     if scalings := [name for name in LOGIT_SCALINGS if getattr(text, name, None) not in (None, 1)]:

@@ -24,6 +24,7 @@ from rlanything.engines.small.sampling import sample, uniform
 from rlanything.engines.small.scheduler import Scheduler, Sequence
 from rlanything.weights.checksum import LM_HEAD, checksum
 from rlanything.weights.files import loading
+from rlanything.weights.heads import cached_values, head_dim, key_heads
 from rlanything.weights.lora import with_base
 from rlanything.weights.precision import torch_dtype
 
@@ -45,11 +46,8 @@ class TransformersEngine(SteppedEngine):
         self._stop_ids = token_ids(text.eos_token_id) | token_ids(self.model.generation_config.eos_token_id)
         self._files: dict[str, torch.Tensor] = {}
         self._adapters: dict[str, torch.Tensor] = {}
-        layers = text.num_hidden_layers
-        heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
-        dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-        num_blocks = self._num_blocks(config.kv_cache_gb, layers * heads * dim)
-        self._cache_shape = (layers, num_blocks, heads, dim)
+        num_blocks = self._num_blocks(config.kv_cache_gb, cached_values(text))
+        self._cache_shape = (text.num_hidden_layers, num_blocks, key_heads(text), head_dim(text))
         self._cache: BlockCache | None = BlockCache(*self._cache_shape, self.dtype)
         self._admission = Admission(num_blocks * BLOCK_SIZE)
         pool = BlockPool(num_blocks, BLOCK_SIZE)
