@@ -25,7 +25,7 @@ STRING_FENCE = "\ue000"  # begins a line that looks like a fence and is none; a 
 
 _OPENS = re.compile(r"[\s>]*(?:[-*+]\s+|\d{1,9}[.)]\s+)*(`{3,}|~{3,})")
 _OPENS_LATE = re.compile(r"(?<!`)```+(?:python|py|input|output)[\w.:-]*[ \t]*$", re.IGNORECASE)
-_CLOSES = re.compile(r"[\s>]*(`{3,}|~{3,})(?:[ \t]+(?=[^\s`~])|$)")
+_CLOSES = re.compile(r"[\s>]*(`{3,}|~{3,})(?:[ \t]+(?=[^\s`~])|(?=</|<\||\[/|[.}])|$)")
 _MARKERS = re.compile(r"(?:[\s>*+-]|\d{1,9}[.)])*")  # of lists and quotations
 _LANGUAGE = re.compile(r"[a-z+#]+")
 _PROMPT = re.compile(r"(?:>>>|\.\.\.)(?: |$)")

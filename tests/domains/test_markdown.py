@@ -38,6 +38,7 @@ def indented(prefix: str) -> str:
         f"{F}text\n1\n{F} or rather: {F}python\n{BODY}{F}",
         f"<think>\nHm.\n</think>\n{F}python\n{BODY}{F}",
         f"<details>\n{F}python\n{BODY}{F}\n</details>",
+        *(f"<answer>{F}python\n{BODY}{F}{glued}" for glued in ("</answer>", "<|im_end|>", "[/ANSWER]", ".", "}")),
     ],
 )
 def test_a_block_is_read_wherever_it_stands(text: str) -> None:

@@ -24,8 +24,11 @@ _DIGITS = re.compile(r"[-+]?\d{1,3}(?:,?(?:\\[,! ]|~)\d{3})+(?:\.\d+)?")
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:(?:,|\{,\})\d{3})+(?:\.\d+)?")
 _FRACTION = re.compile(r"([-+]?)\\[dtc]?frac\s*(?:\{([-+]?\d+)\}|(\d))\s*(?:\{([-+]?\d+)\}|(\d))")
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,3}|/[-+]?\d+)?")
-_CHOICE = re.compile(r"\(?([A-Ja-j])\)?(?:[.:)]\s*\S.*|[.:]?|\s+(?!(?:and|or)\b)\S.*)", re.DOTALL)
+_CHOICE = re.compile(r"\(?([A-Ja-j])\)?(?:[.:)]\s*\S.*|[.:]?|\s+(?!(?i:and|or)\b)\S.*)", re.DOTALL)
+_CHOICE_NAME = re.compile(r"\A(?:option|choice|answer)\s*:?\s*", re.IGNORECASE)
+_SEVERAL = re.compile(r"\W*[A-J](?:(?:\W|\b(?i:and|or)\b)+[A-J])+\W*")
 _WORDS = re.compile(r"[A-Za-z]+(?: [A-Za-z]+)*")
+_AROUND = "*[]{} "  # what models put around a letter
 _QUOTES = "'\"`“”‘’ "
 
 
@@ -75,9 +78,12 @@ def number(answer: str) -> Fraction | None:
 
 
 def choice(answer: str) -> str | None:
-    """The letter of a choice that an answer begins with: `B`, `b`, `(B)`, `B. 3.4 eV`; None if it begins with none, or
-    names several."""
-    found = _CHOICE.fullmatch(normal(answer))
+    """The letter of a choice that an answer begins with: `B`, `b`, `(B)`, `Option B`, `B. 3.4 eV`.
+
+    None if it begins with none, or names several.
+    """
+    plain = _CHOICE_NAME.sub("", normal(answer).strip(_AROUND)).strip(_AROUND)
+    found = None if _SEVERAL.fullmatch(plain) else _CHOICE.fullmatch(plain)
     return found[1].upper() if found else None
 
 

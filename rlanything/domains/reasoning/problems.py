@@ -6,10 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from rlanything.domains.answers import boxed
 from rlanything.domains.coding.fields import is_missing, read_task_id
 from rlanything.domains.coding.problems import check_row as check_program
-from rlanything.domains.reasoning.answers import CHOICES, normal
+from rlanything.domains.reasoning.answers import CHOICES, boxed, normal
 from rlanything.domains.reasoning.program_tests import holds_objects, tests_of
 from rlanything.domains.rows import BadProblem, check_characters
 
@@ -47,6 +46,9 @@ def is_choice(payload: Mapping[str, Any]) -> bool:
     return "choices" in payload or payload.get("answer") in tuple(CHOICES)
 
 
+_TEXT = re.compile(r"\A\\(?:text\w*|mbox)\s*\{([^{}]*)\}\Z")
+
+
 def is_program(payload: Mapping[str, Any]) -> bool:
     """True if the answer is a program."""
     return "tests" in payload
@@ -74,8 +76,8 @@ def _answer(row: Mapping[str, Any]) -> str:
             continue
         if isinstance(value, int | float) and not isinstance(value, bool):
             value = repr(value)
-        if isinstance(value, str) and normal(value):
-            return _final(value).strip()
+        if isinstance(value, str) and normal(final := _final(value)):
+            return final.strip()
     raise BadProblem(f"answer: none of the fields {', '.join(ANSWERS)} holds an answer, or tests of a program")
 
 
@@ -83,8 +85,8 @@ def _final(text: str) -> str:
     """The answer at the end of a worked solution: after #### as in GSM8K, or in the last box as in MATH."""
     if "####" in text:
         return text.rpartition("####")[2]
-    boxes = boxed(text)
-    return boxes[-1] if boxes and normal(boxes[-1]) else text
+    box = boxed(text)  # as it is written: LaTeX may be part of the answer, unless it only marks a text
+    return _TEXT.sub(r"\1", box) if box and normal(box) else text
 
 
 def _solution(cells: object, outputs: object) -> dict[str, Any]:
@@ -102,7 +104,7 @@ def _choices(choices: object, answer: str) -> dict[str, Any]:
     if not isinstance(choices, list) or not 2 <= len(choices) <= len(CHOICES) or len(set(map(str, choices))) < 2:
         raise BadProblem(f"choices: found {choices!r:.80}, expected a list of 2 to {len(CHOICES)} different texts")
     texts = [str(text).strip() for text in choices]
-    bare = re.fullmatch(r"\(?([A-J])\)?\.?", answer)
+    bare = re.fullmatch(r"\(?([A-J])\)?\.?", normal(answer))
     letter = CHOICES[texts.index(answer)] if answer in texts else bare[1] if bare else None
     if letter is None or CHOICES.index(letter) >= len(texts):
         raise BadProblem(f"answer: found {answer!r:.80}, expected one of the choices, or its letter")

@@ -90,6 +90,10 @@ CHOICES = [
     ("$B$", "B"), ("'B'", "B"), ("\\mathbf{B}", "B"), ("b", "B"), ("A and B", None),
     ("B or C", None), ("Because", None), ("AB", None),
     ("3.4 eV", None), ("", None), ("B2", None),
+    ("Option B", "B"), ("choice: B", "B"), ("Answer: (B)", "B"), ("**B**", "B"), ("[B]", "B"), ("{B}", "B"),
+    ("B. A car", "B"), ("B is an option A", "B"),
+    ("B C D", None), ("B & C", None), ("B / C", None), ("(B) (C)", None), ("B. C. D.", None), ("B OR C", None),
+    ("B  AND C", None), ("B, C and D", None),
 ]  # fmt: skip
 
 

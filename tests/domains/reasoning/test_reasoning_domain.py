@@ -12,6 +12,7 @@ from chat_families import FAMILIES, write_tokenizer
 
 from rlanything.config.schema import ModelConfig
 from rlanything.domains.base import Observation, Step
+from rlanything.domains.reasoning.answers import same
 from rlanything.domains.reasoning.calls import TOOL_NAME, call_text
 from rlanything.domains.reasoning.problems import check_row
 from rlanything.domains.registry import make_domain
@@ -94,6 +95,14 @@ def test_rows_of_published_sets_are_read_as_they_are(row, payload):
 
 
 @pytest.mark.parametrize(
+    "answer", [r"10,\!080", r"10\,000", r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", r"\mathbb{R}", r"5\text{ cm}"]
+)
+def test_the_answer_of_a_worked_solution_keeps_its_latex(answer):
+    truth = check_row({"problem": "P", "solution": f"So it is \\boxed{{{answer}}}."})["answer"]
+    assert truth == answer and same(answer, truth).right
+
+
+@pytest.mark.parametrize(
     ("row", "said"),
     [
         ([], "expected an object"),
@@ -101,6 +110,7 @@ def test_rows_of_published_sets_are_read_as_they_are(row, payload):
         ({"question": "  ", "answer": "1"}, "question: none of the fields"),
         ({"question": "P"}, "answer: none of the fields"),
         ({"question": "P", "answer": " "}, "answer: none of the fields"),
+        ({"question": "P", "answer": "6 * 12\n#### "}, "answer: none of the fields"),
         ({"question": "P", "answer": True}, "answer: none of the fields"),
         ({"question": "P", "answer": float("nan")}, "answer: none of the fields"),
         ({"prompt": [{"role": "assistant", "content": "P"}], "answer": "1"}, "question: none of the fields"),
