@@ -1,4 +1,4 @@
-"""What watches a run besides metrics.jsonl: the sinks of `experiment.sinks`.
+"""The sinks of `experiment.sinks` watch a run: TensorBoard, W&B and trackio get the figures of metrics.jsonl, too.
 
 A resumed run makes some steps anew. TensorBoard drops what it held of them. W&B takes no step below its last one, so
 its figures are drawn over one named `step`, and both values of such a step stay.
