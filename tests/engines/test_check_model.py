@@ -18,7 +18,7 @@ from rlanything.engines.chat_model import start_chat_model
 from rlanything.engines.small.engine import _check_supported
 from rlanything.engines.template import ChatError
 from rlanything.errors import LearnerError, ModelError
-from rlanything.plan.models import check_loads, check_role
+from rlanything.plan.models import check_loads, check_role, described_size
 
 
 def test_tensor_parallelism_must_divide_the_heads(world):
@@ -341,3 +341,25 @@ def test_a_cache_too_small_for_one_sequence_names_both_keys():
     for less in ({"sliding_window": 128}, {"layer_types": ["linear_attention"]}, {"num_attention_heads": 0}):
         changed = SimpleNamespace(**vars(shape) | less)
         check_cache(changed, EngineConfig(dtype="float32", max_model_len=4096, kv_cache_gb=0.001))
+
+
+def test_a_plan_sizes_a_model_by_its_own_code_only_if_it_may(tmp_path):
+    folder = tmp_path / "own_code"
+    folder.mkdir()
+    (folder / "own.py").write_text(
+        "import torch\n"
+        "from transformers import PretrainedConfig, PreTrainedModel\n"
+        "class OwnConfig(PretrainedConfig):\n"
+        "    model_type = 'own_code'\n"
+        "class OwnModel(PreTrainedModel):\n"
+        "    config_class = OwnConfig\n"
+        "    def __init__(self, config):\n"
+        "        super().__init__(config)\n"
+        "        self.layer = torch.nn.Linear(3, 4)\n"
+        "        self.post_init()\n"
+    )
+    code = {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.OwnModel"}
+    (folder / "config.json").write_text(json.dumps({"model_type": "own_code", "auto_map": code}))
+    assert described_size(ModelConfig(path=str(folder), trust_remote_code=True)) == 16
+    with pytest.raises(ModelError, match="transformers cannot load it"):
+        described_size(ModelConfig(path=str(folder)))

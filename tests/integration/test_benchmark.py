@@ -1,5 +1,6 @@
 """`alfworld_eval.py`: a table, a parquet of episodes, and a second call that plays nothing anew."""
 
+import os
 import shutil
 
 import pytest
@@ -174,3 +175,14 @@ def test_parts_of_another_data_set_are_refused(world, tmp_path):
     folder = tmp_path / "eval/evaluations/step_000000_eval_in_distribution.parquet"
     with pytest.raises(RunError, match="part_000000.parquet: holds episodes of tasks that the split has no longer"):
         module.read_parts(folder, domain.tasks("train"), domain.same_answer)
+
+
+def test_an_evaluation_whose_sink_has_no_key_ends_before_anything_is_made(tmp_path, monkeypatch):
+    for name in [name for name in os.environ if name.startswith("WANDB")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    config = small_config(tmp_path, tmp_path, tmp_path, "eval")
+    config.experiment.num_device, config.experiment.sinks = 0, ["wandb"]
+    with pytest.raises(RunError, match="finds no key"):
+        module.benchmark(config)
+    assert not (tmp_path / "eval").exists()
