@@ -17,17 +17,25 @@ MAX_NESTED = 5  # LaTeX commands within one another that are taken off
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _BARE_BOX = re.compile(r"\\(?:boxed|fbox)\s*([+-]?\d)(?![\d./])")
-_LATEX_COLOR = re.compile(r"\\(?:textcolor|color)\s*\{\w+\}\s*(?:\{([^{}]*)\})?|\\(?:bf|bfseries)\b")
+_LATEX_COLOR = re.compile(
+    r"\\(?:textcolor|color)\s*\{\w+\}\s*(?:\{([^{}]*)\})?|\\(?:bf|bfseries|displaystyle|left|right)\b"
+)
 _LATEX_TEXT = re.compile(r"\\(?:text\w*|math\w*|mbox|emph|operatorname|underline|boxed|fbox)\s*\{([^{}]*)\}")
 _LATEX_SPACE = re.compile(r"\\[ ,;:!]|\\q?quad\b|~")
 _LATEX_ESCAPE = re.compile(r"\\([_#%&$])")
 _QUOTES = "`'\"*$“”‘’ "
 _AROUND = _QUOTES + "(){}[]\\"  # what models put around a score
-_SCORE_NAME = re.compile(r"(?:score|rating|answer|judg(?:e)?ment)\s*[:=]?\s*", re.IGNORECASE)
-_SCORE = re.compile(r"([+-]?)1(?:\.0*)?(?![\d./])\D*")
-_NUMBERED = re.compile(
-    r"(?:(?:command|action|option|number|no\.?)\s*)?[#(\[]?(\d{1,6})[)\]]?\s*(?:[.:)-]\s*(?!\d)(.*))?"
+_DASHES = dict.fromkeys(map(ord, "\N{MINUS SIGN}\N{HYPHEN}\N{NON-BREAKING HYPHEN}\N{EN DASH}\N{EM DASH}"), "-")
+_SCORE_NAME = re.compile(
+    r"(?:[a-z ]*[:=(]|(?:(?:the|my|final) )*(?:score|rating|answer|judge?ment)(?: is)?) *", re.IGNORECASE
 )
+_SCORE = re.compile(r"([+-]?)1(?:\.0*)?(?![\d./])\D*")
+_OPTION = r"(?:(?:command|action|option|number|no\.?)\s*)?[#(\[]?(\d{1,6})[)\]]?"
+_NUMBERED = re.compile(_OPTION + r"\s*(?:[.:)-]\s*(?!\d).*)?")
+_NUMBER_BEFORE = re.compile(r"\A" + _OPTION + r"[\s.:)-]+")
+_NUMBER_AFTER = re.compile(r" ?[(\[]\d{1,6}[)\]]\Z")
+_LABEL = re.compile(r"\A[> ]*(?:(?:command|action|option|answer) ?[:=])?")
+_BRACKETS = "()[]{}<> "
 
 
 def boxed(text: str) -> list[str]:
@@ -73,8 +81,10 @@ def parse_score(text: str) -> tuple[int | None, str]:
     found = boxed(said) or _BARE_BOX.findall(said)
     if not found:
         return None, "no boxed score, expected \\boxed{1} or \\boxed{-1}"
-    value = unicodedata.normalize("NFKC", found[-1]).replace("\N{MINUS SIGN}", "-").replace("\N{EN DASH}", "-")
-    value = _SCORE_NAME.sub("", value.strip(_AROUND)).strip(_AROUND).replace("- ", "-")
+    value = unicodedata.normalize("NFKC", found[-1].translate(_DASHES)).strip(_AROUND)
+    if name := _SCORE_NAME.match(value):
+        value = value[name.end() :]
+    value = value.strip(_AROUND).replace("- ", "-")
     score = _SCORE.fullmatch(value)
     if score is None:
         return None, f"boxed {found[-1]!r}, expected 1 or -1"
@@ -88,13 +98,18 @@ def choose(answer: str, options: Sequence[str], numbered: bool, first: int = 1) 
     """
     by_text = {canonical(option): option for option in options}
     plain = canonical(answer)
-    if plain in by_text:
-        return by_text[plain]
-    number = _NUMBERED.fullmatch(plain) if numbered else None
+    bare = canonical(_LABEL.sub("", plain).strip(_BRACKETS))
+    texts = [
+        plain,
+        bare,
+        canonical(_NUMBER_AFTER.sub("", plain)),
+        *([canonical(_NUMBER_BEFORE.sub("", bare, count=1))] if numbered else []),
+    ]
+    if found := next((by_text[text] for text in texts if text in by_text), None):
+        return found
+    number = (_NUMBERED.fullmatch(plain) or _NUMBERED.fullmatch(bare)) if numbered else None
     if number is None:
         return None
-    if number[2] and canonical(number[2]) in by_text:
-        return by_text[canonical(number[2])]
     place = int(number[1]) - first
     return options[place] if 0 <= place < len(options) else None
 

@@ -19,15 +19,16 @@ from itertools import islice
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-PYTHON = frozenset({"python", "py", "pypy", "ipython", "pycon"})
+from rlanything.domains.fences import lines_of
+
+SESSION = "pycon"  # what a block is called that holds a session with Python's prompts
+PYTHON = frozenset({"python", "py", "pypy", "ipython", SESSION})
+GIVEN, WANTED = ("input", "stdin"), ("output", "stdout")  # what blocks of a test are called
 MAX_CHANGE = 20  # changes that are tried in one answer
 STRING_FENCE = "\ue000"  # begins a line that looks like a fence and is none; a private character of Unicode
 
-_OPENS = re.compile(r"[\s>]*(?:[-*+]\s+|\d{1,9}[.)]\s+)*(`{3,}|~{3,})")
-_OPENS_LATE = re.compile(r"(?<!`)```+(?:python|py|input|output)[\w.:-]*[ \t]*$", re.IGNORECASE)
-_CLOSES = re.compile(r"[\s>]*(`{3,}|~{3,})(?:[ \t]+(?=[^\s`~])|(?=</|<\||\[/|[.}])|$)")
-_MARKERS = re.compile(r"(?:[\s>*+-]|\d{1,9}[.)])*")  # of lists and quotations
 _LANGUAGE = re.compile(r"[a-z+#]+")
+_PROMPTED = re.compile(r"^>>>(?: |$)", re.MULTILINE)
 _PROMPT = re.compile(r"(?:>>>|\.\.\.)(?: |$)")
 
 # Fences may be indented by any number of columns, and tags such as <think> begin no HTML. Rules ("hr") take quadratic
@@ -41,7 +42,10 @@ class Block:
     """A fenced block."""
 
     language: str
-    """What its first line names, in lower case and without a version ("python" of "{.Python3}"), or ""."""
+    """What its first line names, in lower case and without a version ("python" of "{.Python3}"), or "".
+
+    It is the first word that is Python's name or names a part of a test, or if there is none the first word.
+    """
     text: str
     """Its lines, without the indentation or quotation marks of the list or quotation around it."""
     lead: str
@@ -49,8 +53,8 @@ class Block:
 
 
 def fenced_blocks(text: str) -> list[Block]:
-    """All fenced blocks of an answer, in order. A console session ("pycon") becomes the program that was typed."""
-    lines = _lines(text.replace("\r\n", "\n").replace("\r", "\n"))  # CommonMark ends lines at all three
+    """All fenced blocks of an answer, in order. A console session ("pycon") becomes what was typed."""
+    lines = lines_of(text.replace("\r\n", "\n").replace("\r", "\n"))  # CommonMark ends lines at all three
     blocks: list[Block] = []
     lead, budget = "", MAX_CHANGE
     tokens = _tokens(lines, 0)
@@ -82,31 +86,6 @@ def compiles(program: str) -> bool:
     return True
 
 
-def _lines(text: str) -> list[str]:
-    """The lines of a text, split before a fence that opens after text, and after one that closes before text."""
-    lines: list[str] = []
-    fence = ""  # of the block that is open
-    for line in text.split("\n"):
-        if fence:
-            closes = _CLOSES.match(line)
-            if closes is None or not closes[1].startswith(fence):
-                lines.append(line)
-                continue
-            fence = ""
-            lines.append(line[: closes.end(1)])
-            line = line[closes.end() :]
-            if not line:
-                continue
-        late = _OPENS_LATE.search(line)
-        if late and not _MARKERS.fullmatch(line, 0, late.start()):
-            lines.append(line[: late.start()])
-            line = line[late.start() :]
-        if opens := _OPENS.match(line):
-            fence = opens[1]
-        lines.append(line)
-    return lines
-
-
 def _tokens(lines: list[str], start: int) -> deque[tuple[int, Token]]:
     """Fences and paragraphs from line `start` on, each with its first line."""
     tokens = _MARKDOWN.parse("\n".join(lines[start:]))
@@ -128,14 +107,15 @@ def _changes(lines: list[str], start: int, token: Token) -> Iterator[list[str]]:
 
 
 def _language(token: Token) -> str:
-    found = _LANGUAGE.search(token.info.lower())
-    return found[0] if found else ""
+    words = _LANGUAGE.findall(token.info.lower())
+    known = next((word for word in words if word in PYTHON or word in (*GIVEN, *WANTED)), (words or [""])[0])
+    return SESSION if known in PYTHON and _PROMPTED.search(token.content) and not compiles(token.content) else known
 
 
 def _plain(token: Token) -> str:
     """The block's text: of a console session what was typed, of a changed block without the marks of the change."""
     text = token.content.replace(STRING_FENCE, "")
-    if _language(token) != "pycon":
+    if _language(token) != SESSION:
         return text
     typed = (line for line in text.splitlines(keepends=True) if _PROMPT.match(line))
     return "".join(_PROMPT.sub("", line, count=1) for line in typed)

@@ -52,7 +52,7 @@ def read_rows(path: Path, field: str) -> list[tuple[str, Any]]:
     if path.suffix == ".jsonl" and opens_object and (lines := _lines(path, text)) is not None:
         return lines  # a line alone is a row, even if all its values are lists
     try:
-        value = json.loads(text, parse_constant=_constant)
+        value = _loads(text)
     except RecursionError as error:
         raise TaskError(f"{path}: values are nested too deeply") from error
     except ValueError as error:
@@ -143,6 +143,18 @@ def _text(path: Path) -> str:
         ) from error
 
 
+def _loads(text: str) -> Any:
+    return json.loads(text, parse_constant=_constant, parse_int=_whole_number)
+
+
+def _whole_number(digits: str) -> int | str:
+    """Python makes no int of more than 4,300 digits: such a number stays a text."""
+    try:
+        return int(digits)
+    except ValueError:
+        return digits
+
+
 def _constant(name: str) -> float | None:
     """NaN is how pandas writes a missing value."""
     return None if name == "NaN" else float(name)
@@ -154,7 +166,7 @@ def _lines(path: Path, text: str) -> list[tuple[str, Any]] | None:
     for number, line in enumerate(text.split("\n"), 1):  # splitlines would cut texts at U+2028
         if line.strip():
             try:
-                rows.append((f"line {number}", json.loads(line, parse_constant=_constant)))
+                rows.append((f"line {number}", _loads(line)))
             except (ValueError, RecursionError) as error:
                 if not rows:
                     return None

@@ -137,26 +137,33 @@ def check_sinks(names: Sequence[str]) -> None:
     """Raise RunError if a sink's package is not installed, or if wandb would ask for a key. Starts nothing."""
     for name in names:
         package = _require("torch.utils.tensorboard" if name == "tensorboard" else name, name)
-        if name == "wandb" and not _has_key(package.Settings().base_url):
+        if name == "wandb" and not _has_key(package):
             raise RunError(
                 "experiment.sinks names 'wandb', which finds no key: set WANDB_API_KEY, run wandb login, or set "
                 "WANDB_MODE=offline"
             )
 
 
-def _has_key(url: str) -> bool:
-    """Say whether W&B needs no key, or finds one in its environment variables or where `wandb login` writes it.
+def _has_key(wandb: Any) -> bool:
+    """Say whether W&B needs no key, or finds one in its settings (variables, files) or where `wandb login` writes it.
 
-    `url` is its server, unless WANDB_BASE_URL names another one.
+    Raises RunError if its settings are wrong.
     """
-    needs_none = os.environ.get("WANDB_MODE", "online") != "online"
-    if needs_none or os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
+    settings = wandb.Settings(silent=True)
+    try:
+        settings.update_from_system_settings()
+        settings.update_from_env_vars(dict(os.environ))
+    except ValueError as error:
+        raise RunError(
+            f"experiment.sinks: 'wandb' has wrong settings: {error}; correct its variables (WANDB_*)"
+        ) from error
+    if settings.mode != "online" or settings.api_key or settings.identity_token_file:
         return True
     try:
         hosts = netrc.netrc(os.environ.get("NETRC")).hosts
     except (OSError, netrc.NetrcParseError):
         return False
-    return bool({urlsplit(os.environ.get("WANDB_BASE_URL", url)).hostname, "api.wandb.ai"} & hosts.keys())
+    return bool({urlsplit(settings.base_url).hostname, "api.wandb.ai"} & hosts.keys())
 
 
 def _require(module: str, package: str) -> Any:

@@ -38,7 +38,10 @@ def install(packages: Sequence[str], cache: Path | None = None) -> Path:
         try:
             Requirement(package)
         except InvalidRequirement as error:
-            raise PackagesUnavailable(f"sandbox.packages: found {package!r}, expected a name as in numpy>=2") from error
+            raise PackagesUnavailable(
+                f"sandbox.packages: found {package!r}, expected a name as in numpy>=2; one with a comma needs quotes: "
+                '["numpy>=2,<3"]'
+            ) from error
     cache = cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlanything" / "sandbox"
     identity = json.dumps([sorted(packages), sys.version_info[:2], sys.base_prefix])
     folder = cache / hashlib.sha256(identity.encode()).hexdigest()[:16]
@@ -83,6 +86,8 @@ def _top_level(distribution: Distribution) -> set[str]:
 
 def _unavailable(packages: Sequence[str], reason: str) -> PackagesUnavailable:
     last = reason.splitlines()[-1] if reason else "pip said nothing"
+    if last.endswith("No module named pip"):
+        last += f"; {sys.executable} -m ensurepip installs it"
     return PackagesUnavailable(
         f"sandbox.packages={list(packages)}: pip could not install them ({last}). Correct the names, or install them "
         "where there is a network: the folder is in ~/.cache/rlanything/sandbox"

@@ -1,4 +1,4 @@
-"""Runs a program in the current process, much as `python main.py` would. Standard library alone, as in `runner`.
+"""Runs a program in this process, as `python main.py` would. Standard library alone, as in `runner` and `threads`.
 
 The module imports what programs commonly use, once, before any program is forked. `prepare` likewise does everything
 that is the same for all programs. A forked child copies every page that it is the first to write (copy on write), and
@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import atexit
 import builtins
-import concurrent.futures
 import contextlib
 import gc
 import importlib
 import io
 import linecache
-import multiprocessing.dummy
 import os
 import random
 import re
@@ -26,10 +24,10 @@ import threading
 import traceback
 import types
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, process
 from importlib.machinery import SourceFileLoader
-from multiprocessing.pool import ThreadPool
 from typing import Any, NoReturn
+
+from rlanything.sandbox.threads import use_threads_for_processes
 
 PRELOADED = (
     "bisect collections copy datetime decimal fractions functools heapq itertools math operator re statistics string "
@@ -37,7 +35,6 @@ PRELOADED = (
 ).split()
 FILE = "main.py"
 MEMORY_EXIT = 79  # exit status of a program that ran out of memory
-MAX_WORKER = 8  # of a pool that stands for processes
 STREAMS = (
     (0, "stdin", "r", "surrogateescape"),
     (1, "stdout", "w", "surrogateescape"),
@@ -92,38 +89,7 @@ def prepare() -> None:
     builtins.open = io.open = _named_as(_open, _open_standard)
     os.open = _named_as(_open_descriptor, _open_standard_descriptor)
     threading.stack_size = _named_as(_set_stack_size, _stack_size)
-    _use_threads_for_processes()
-
-
-def _use_threads_for_processes() -> None:
-    """Let `multiprocessing` and ProcessPoolExecutor work with threads: a program cannot start processes.
-
-    `multiprocessing.dummy` is the standard library's own replacement. Limits of time count all threads of a process.
-    """
-    for name in (*multiprocessing.dummy.__all__, "Array", "Value"):
-        setattr(multiprocessing, name, getattr(multiprocessing.dummy, name))
-    multiprocessing.Pool = _pool
-    multiprocessing.get_context = lambda method=None: multiprocessing  # type: ignore[assignment]
-    process.ProcessPoolExecutor = concurrent.futures.ProcessPoolExecutor = _executor  # type: ignore
-
-
-def _pool(
-    processes: int | None = None, initializer: Any = None, initargs: Any = (), maxtasksperchild: int | None = None
-) -> ThreadPool:
-    """Replace `multiprocessing.Pool`. It starts all its workers at once, and a program may have few threads."""
-    return ThreadPool(MAX_WORKER if processes is None else min(processes, MAX_WORKER), initializer, initargs)
-
-
-def _executor(
-    max_workers: int | None = None,
-    mp_context: object = None,
-    initializer: Any = None,
-    initargs: Any = (),
-    *,
-    max_tasks_per_child: int | None = None,
-) -> ThreadPoolExecutor:
-    """Replace `concurrent.futures.ProcessPoolExecutor`, whose workers start when they are needed."""
-    return ThreadPoolExecutor(max_workers, "", initializer, initargs)
+    use_threads_for_processes()
 
 
 def _standard_stream(fd: int, name: str, mode: str, errors: str) -> io.TextIOWrapper:
@@ -150,11 +116,13 @@ def run_program(source: bytes, end: Callable[[int], NoReturn] = os._exit) -> NoR
 
 def _run(source: bytes, holder: list[types.ModuleType]) -> None:
     random.seed(0)  # a program that does not seed would otherwise differ from run to run, and so would its verdict
-    loader, main = SourceFileLoader("__main__", FILE), holder[0]
-    main.__dict__.update(__builtins__=builtins, __file__=FILE, __loader__=loader, __cached__=None, __annotations__={})
+    path, main = os.path.abspath(FILE), holder[0]
+    loader = SourceFileLoader("__main__", path)
+    main.__dict__.update(__builtins__=builtins, __file__=path, __loader__=loader, __cached__=None, __annotations__={})
     sys.path.insert(0, os.getcwd())
     sys.modules["__main__"] = main
-    linecache.cache[FILE] = (len(source), None, source.decode("utf-8", "replace").splitlines(keepends=True), FILE)
+    lines = source.decode("utf-8", "replace").splitlines(keepends=True)
+    linecache.cache[FILE] = linecache.cache[path] = (len(source), None, lines, FILE)
     exec(compile(source, FILE, "exec", dont_inherit=True), main.__dict__)
 
 
@@ -169,7 +137,7 @@ def _open_standard(file: Any, *args: Any, **kwargs: Any) -> Any:
 
     The program's own file is written when the program asks for it: few do.
     """
-    if isinstance(file, str) and os.path.abspath(file) == os.path.abspath(FILE) and not os.path.exists(FILE):
+    if (path := _text(file)) and os.path.abspath(path) == os.path.abspath(FILE) and not os.path.exists(FILE):
         with _open(FILE, "w", encoding="utf-8") as own:
             own.writelines(linecache.getlines(FILE))
     return _open(_duplicate(file, file), *args, **kwargs)
@@ -183,11 +151,15 @@ def _open_standard_descriptor(path: Any, *args: Any, **kwargs: Any) -> int:
 
 def _duplicate(path: Any, otherwise: Any) -> Any:
     """Return a duplicate of the open descriptor that a path names, or `otherwise` if it names none."""
-    text = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
-    found = _DESCRIPTOR.fullmatch(text) if isinstance(text, str) else None
+    found = _DESCRIPTOR.fullmatch(_text(path))
     if found is None:
         return otherwise
     return os.dup(("stdin", "stdout", "stderr").index(found["name"]) if found["name"] else int(found["number"]))
+
+
+def _text(path: Any) -> str:
+    """A path as text, "" if it is a descriptor."""
+    return os.fsdecode(path) if isinstance(path, str | bytes | os.PathLike) else ""
 
 
 def _stack_size(size: int = 0) -> int:

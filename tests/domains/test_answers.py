@@ -48,6 +48,10 @@ def test_boxes_are_read_with_braces_and_latex_in_them(text: str, contents: list[
         (r"\boxed{\bf -1}", -1), (r"\boxed{\underline{-1}}", -1), ("\\boxed{\N{FULLWIDTH DIGIT ONE}}", 1),
         (r"\boxed 1/2", None), (r"\boxed 10", None), (r"\boxed 1.5", None), (r"\boxed{Score: 2}", None),
         (r"\boxed{1 or -1}", None), (r"\boxed{good}", None), (r"\boxed{}", None), ("1", None), (r"\boxed{1", None),
+        ("\\boxed{\N{HYPHEN}1}", -1), ("\\boxed{\N{NON-BREAKING HYPHEN}1}", -1), ("\\boxed{\N{EM DASH}1}", -1),
+        (r"\boxed{\text{Final score: } 1}", 1), (r"\boxed{The score is -1}", -1), (r"\boxed{My rating = 1}", 1),
+        (r"\boxed{\displaystyle -1}", -1), (r"\boxed{\left(-1\right)}", -1), (r"\boxed{good (1)}", 1),
+        (r"\boxed{bad: -1}", -1), (r"\boxed{good (10)}", None), (r"\boxed{good 1}", None), (r"\boxed{0 or (1)}", None),
         (r"\boxed{1} then \boxed{unsure}", None), (r"\boxed{--1}", None), (r"\boxed{0.1}", None),
     ],
 )  # fmt: skip
@@ -65,8 +69,11 @@ def test_the_last_box_is_the_score(text: str, score: int | None) -> None:
         ("4) Go to desk 1", "go to desk 1"),
         ("[4]", "go to desk 1"), ("(4)", "go to desk 1"), ("#4", "go to desk 1"), ("Command 4", "go to desk 1"),
         ("option 2: go to bed 1", "go to bed 1"), ("4: go to desk one", "go to desk 1"), ("3. look", "look"),
-        ("5", None), ("0", None), ("-1", None), ("fly", None), ("", None), ("1 look", None), ("99999999999999", None),
-        ("4.5", None), ("go to desk 10", None), ("5. fly", None),
+        ("5", None), ("0", None), ("-1", None), ("fly", None), ("", None), ("99999999999999", None),
+        ("4.5", None), ("go to desk 10", None), ("5. fly", None), ("1 fly", None), ("4 5", None),
+        ("1 look", "look"), ("> go to desk 1", "go to desk 1"), ("Command: go to desk 1", "go to desk 1"),
+        ("Action = `look`", "look"), ("Command: 4", "go to desk 1"), ("[go to desk 1]", "go to desk 1"),
+        ("<look>", "look"), ("go to desk 1 (4)", "go to desk 1"), ("Go to bed 1. [2]", "go to bed 1"),
     ],
 )  # fmt: skip
 def test_a_numbered_option_is_chosen_by_number_or_words(answer: str, command: str | None) -> None:
@@ -99,7 +106,11 @@ def test_options_keep_their_own_letters() -> None:
         "{" * 200_000,
         "\\boxed{" + "\\text{" * 50_000 + "}" * 50_001,
         "\\boxed{" + "1" * 200_000 + "}",
+        "\\boxed{" + "a " * 100_000 + "(1}",
+        "\\boxed{" + "the " * 100_000 + "}",
+        "> " * 100_000 + "[" * 100_000,
     ],
+    ids=lambda text: text[-12:],
 )
 def test_no_answer_takes_long_to_read(text: str) -> None:
     started = time.process_time()

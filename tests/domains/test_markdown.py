@@ -38,6 +38,14 @@ def indented(prefix: str) -> str:
         f"{F}text\n1\n{F} or rather: {F}python\n{BODY}{F}",
         f"<think>\nHm.\n</think>\n{F}python\n{BODY}{F}",
         f"<details>\n{F}python\n{BODY}{F}\n</details>",
+        *(
+            f"{before}{F}python\n{BODY}{after}{F}"
+            for before in ("1. Code:\n   ", "- ", "2) ", "\t")
+            for after in ("", "  ")
+        ),
+        f"1. Code:\n     {F}python\n" + "".join(f"   {line}" for line in BODY.splitlines(keepends=True)) + f"     {F}",
+        f"- {F}python\n{BODY}",
+        *(f"{F}{name}\n# Solution\n{F}python\n{BODY}{F}\n{F}\nThat is all." for name in ("markdown", "md", "Markdown")),
         *(f"<answer>{F}python\n{BODY}{F}{glued}" for glued in ("</answer>", "<|im_end|>", "[/ANSWER]", ".", "}")),
     ],
 )
@@ -52,6 +60,8 @@ def test_a_block_is_read_wherever_it_stands(text: str) -> None:
         ("python", "python"), ("Python3", "python"), ("python-3", "python"), ("python3.11", "python"), ("py", "py"),
         ("python:main.py", "python"), ('python title="main.py"', "python"), ("{.python}", "python"),
         ("{.python .numberLines}", "python"), ("{python}", "python"), ("cpp", "cpp"), ("c++", "c++"), ("", ""),
+        ("main.py", "py"), ("language-python", "python"), ("lang=python", "python"), ('title="main.py" python', "py"),
+        ("expected_output", "output"), ("test_input", "input"), ("Sample input", "input"), ("text of it", "text"),
         (" input ", "input"), ("Output:", "output"),
     ],
 )  # fmt: skip
@@ -87,6 +97,19 @@ def test_a_form_feed_in_a_program_is_no_end_of_a_line() -> None:
     assert fenced_blocks(f"{F}python\n{program}{F}")[0].text == program
 
 
+def test_a_block_in_markdown_that_holds_no_block_is_one() -> None:
+    blocks = fenced_blocks(f"{F}markdown\n# Plan\n{F}\n{F}python\n{BODY}{F}")
+    assert [(block.language, block.text) for block in blocks] == [("markdown", "# Plan\n"), ("python", BODY)]
+
+
+def test_a_session_in_a_block_of_python_is_a_session() -> None:
+    (block,) = fenced_blocks(f"{F}python\n# an example\n>>> f(2)\n4\n{F}")
+    assert (block.language, block.text) == ("pycon", "f(2)\n")
+    program = 'def f(n):\n    """Square.\n\n    >>> f(2)\n    4\n    """\n    return n * n\n'
+    (block,) = fenced_blocks(f"{F}python\n{program}{F}")
+    assert (block.language, block.text) == ("python", program)
+
+
 def test_a_console_session_is_the_program_that_was_typed() -> None:
     text = f"{F}pycon\n>>> for i in range(2):\n...     print(i)\n...\n0\n1\n>>> print('ok')\nok\n{F}"
     assert fenced_blocks(text)[0].text == "for i in range(2):\n    print(i)\n\nprint('ok')\n"
@@ -103,7 +126,9 @@ def test_a_block_knows_the_line_before_it() -> None:
         "- " * 50_000, "> " * 50_000, "`" * 100_000, "[a](b " * 20_000, "a" + " " * 50_000 + "b", "#" * 50_000,
         "(" * 100_000, f"{F}python\n" + f"x{F}\n" * 20_000, f"{F}python\nx = (\n{F}\n" * 1_000,
         f"{F}python\n" + "(" * 50_000 + f"\n{F}", "1" * 50_000 + f"{F}python\n{F}", f"{F}py" * 20_000,
+        f"- {F}\nx\n{F}\n" * 10_000, f"{F}markdown\n" * 20_000, f"{F}markdown\n{F}py\nx\n{F}\n{F}\n" * 5_000,
     ],
+    ids=lambda text: text[:12],
 )  # fmt: skip
 def test_no_answer_takes_long_to_read(text: str) -> None:
     started = time.process_time()

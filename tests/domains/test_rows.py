@@ -75,6 +75,13 @@ def test_an_object_of_named_rows_names_the_tasks(tmp_path: Path) -> None:
     assert [row["task_id"] for _, row in read_rows(tmp_path / "train.json", "question")] == ["p1", "own"]
 
 
+def test_a_number_of_more_digits_than_python_reads_is_a_text(tmp_path: Path) -> None:
+    digits = "7" * 5000
+    for name in ("one.json", "one.jsonl"):
+        (tmp_path / name).write_text(f'{{"question": "P", "test_output": [{digits}, 7]}}')
+        assert [row["test_output"] for _, row in read_rows(tmp_path / name, "question")] == [[digits, 7]]
+
+
 def test_parquet_is_read(tmp_path: Path) -> None:
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(ROWS), tmp_path / "train.parquet")
     assert [row for _, row in read_rows(split_file(tmp_path, "train"), "question")] == ROWS

@@ -165,6 +165,11 @@ sqlite3.connect(":memory:").execute("select 1").fetchone()
 [__import__(m) and m for m in ("cmath", "array", "queue", "csv", "struct", "zlib", "hashlib", "base64", "textwrap")]
 [open("x", "w").write("5"), open("x").read(), os.listdir(".")[-1:] != []]
 open(__file__).readline()
+os.path.isabs(__file__)
+open(pathlib.Path(__file__)).readline()
+inspect.getsource(sys.modules["__main__"])[:5]
+open(b"/dev/stdin").read()
+open(pathlib.Path("/dev/stdin")).read()
 open(sys.argv[0], "rb").readline()
 os.path.basename(os.path.abspath(__file__))
 [].pop()
@@ -316,6 +321,18 @@ def test_room_for_a_stack_is_no_memory_for_anything_else(sandbox):
         "from concurrent.futures import ProcessPoolExecutor\nwith ProcessPoolExecutor(2) as e:\n"
         "    print(list(e.map(abs, [-1, 2])))",
         "from multiprocessing.pool import ThreadPool\nprint(ThreadPool(3).map(abs, [-1, 2]))",
+        "import multiprocessing as mp, ctypes\ntotals, n = mp.Array('i', 3), mp.Value(ctypes.c_long, 2, lock=True)\n"
+        "def f(i):\n    with n.get_lock():\n        totals[i] += i; n.value += 1\n"
+        "ps = [mp.Process(target=f, args=(i,), daemon=True) for i in range(3)]\n"
+        "for p in ps:\n    p.start()\nfor p in ps:\n    p.join()\n"
+        "print(list(totals), n.value, mp.Array('d', [1, 2])[:], ps[0].daemon, ps[0].is_alive())",
+        "from multiprocessing.pool import Pool\nwith Pool(2) as p:\n"
+        "    print(p.starmap(pow, [(2, 3), (3, 2)]), isinstance(p, Pool))",
+        "from concurrent.futures import ProcessPoolExecutor\nclass E(ProcessPoolExecutor):\n    pass\n"
+        "with E(max_workers=2) as e:\n    print(isinstance(e, ProcessPoolExecutor), list(e.map(abs, [-3])))",
+        "from multiprocessing import Manager, Process\nwith Manager() as m:\n    d, l = m.dict(), m.list([1])\n"
+        "    p = Process(target=l.append, args=(2,))\n    p.start()\n    p.join()\n    d['a'] = 1\n"
+        "    print(dict(d), list(l))",
         "import concurrent.futures as cf\nprint(cf.ProcessPoolExecutor(max_workers=3).submit(sum, [1, 2]).result())",
     ],
 )

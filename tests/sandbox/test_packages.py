@@ -78,7 +78,16 @@ def test_a_package_that_pip_does_not_find_is_named(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", ["", "--index-url=x", "numpy>>2", "a b"])
+def test_a_python_without_pip_is_told_how_to_get_it(tmp_path, monkeypatch):
+    python = tmp_path / "python"  # as a virtual environment made without pip
+    python.write_text('#!/bin/sh\necho "$0: No module named pip" >&2\nexit 1\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(packages.sys, "executable", str(python))
+    with pytest.raises(PackagesUnavailable, match=f"{python} -m ensurepip installs it"):
+        install(["numpy"], tmp_path / "cache")
+
+
+@pytest.mark.parametrize("name", ["", "--index-url=x", "numpy>>2", "a b", "<3"])
 def test_what_is_no_requirement_is_refused_before_pip_sees_it(tmp_path, name):
     with pytest.raises(PackagesUnavailable, match="expected a name"):
         install([name], tmp_path)

@@ -72,7 +72,7 @@ def _without_repeats(tests: Pairs, has_checker: bool) -> list[list[str]]:
     """The different tests. Raises BadProblem if an input has several outputs that differ in more than white space."""
     kept: dict[str, tuple[str, str]] = {}
     for given, wanted in tests:
-        first = kept.setdefault(given.rstrip(), (given, wanted))
+        first = kept.setdefault(given.rstrip("\n"), (given, wanted))
         if first[1].split() != wanted.split() and not has_checker:
             raise BadProblem(f"test_input: {given!r:.80} occurs twice with different outputs")
     return [list(test) for test in kept.values()]

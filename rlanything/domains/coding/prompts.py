@@ -10,13 +10,13 @@ from rlanything.domains.answers import last_object
 from rlanything.domains.base import ParsedAction
 from rlanything.domains.coding.fields import BadProblem, calls, texts
 from rlanything.domains.coding.problems import Check
-from rlanything.domains.markdown import PYTHON, fenced_blocks
+from rlanything.domains.markdown import GIVEN, PYTHON, SESSION, WANTED, fenced_blocks
 from rlanything.domains.parts import conversation
 from rlanything.types import Message
 
 MAX_GENERATED_CHARS = 100_000  # of a test or a problem that a model writes
 MIN_TESTS = 4  # of a problem that a model writes
-PLAIN = ("", "text", "txt", "plaintext")  # what a block that holds data is called
+PLAIN = ("", "text", "txt", "plaintext", "json")  # what a block that holds data is called
 _WRITES = re.compile(r"\b(?:print|write|writelines|stdout|open|exec|eval|def|class)\b")
 _NAMED = re.compile(r"\b(input|output)\b", re.IGNORECASE)
 
@@ -69,10 +69,11 @@ def parse_program(text: str) -> ParsedAction:
     """The program of an answer: the last block in Python, or if no block is, the last one that names no language.
 
     A block that can write nothing and defines nothing, such as an example of the output, is taken only if there is no
-    other.
+    other; so is a console session, which shows how a program is used.
     """
     blocks = fenced_blocks(text)
-    programs = [b.text for b in blocks if b.language in PYTHON] or [b.text for b in blocks if not b.language]
+    programs = [b.text for b in blocks if b.language in PYTHON and b.language != SESSION]
+    programs = programs or [b.text for b in blocks if b.language in ("", SESSION)]
     if not programs:
         return ParsedAction(None, "no block fenced by ```python and ```")
     program = next((p for p in reversed(programs) if _WRITES.search(p)), programs[-1])
@@ -101,9 +102,9 @@ def parse_test(text: str, is_call: bool = False) -> tuple[Check | None, str]:
     for block in fenced_blocks(text):
         named = _NAMED.findall(block.lead)
         name = named[-1].lower() if block.language in PLAIN and named else block.language
-        if name in ("input", "stdin"):
+        if name in GIVEN:
             given = block.text
-        elif name in ("output", "stdout") and given is not None:
+        elif name in WANTED and given is not None:
             found = (given, block.text)
             given = None
     if not found[1]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlanything.domains.coding.fields import is_missing, read_task_id
 from rlanything.domains.coding.problems import check_row as check_program
-from rlanything.domains.reasoning.answers import CHOICES, boxed, normal
+from rlanything.domains.reasoning.answers import CHOICES, LONGEST, boxed, normal
 from rlanything.domains.reasoning.program_tests import holds_objects, tests_of
 from rlanything.domains.rows import BadProblem, check_characters
 
@@ -30,9 +30,10 @@ def check_row(row: object) -> dict[str, Any]:
     kind = next((str(row[name]) for name in KINDS if isinstance(row.get(name), str)), "problem")
     if (tested := tests_of(row)) is not None:
         return check_program({**tested, "question": _question(row), "kind": kind})
-    payload: dict[str, Any] = {"question": _question(row), "answer": _answer(row), "kind": kind}
+    truth = _truth(row)
+    payload: dict[str, Any] = {"question": _question(row), "answer": str(truth), "kind": kind}
     if choices := row.get("choices"):
-        payload |= _choices(choices, payload["answer"])
+        payload |= _choices(choices, truth)
     if "cells" in row or "outputs" in row:
         payload |= _solution(row.get("cells"), row.get("outputs"))
     if name := read_task_id(row):
@@ -65,18 +66,25 @@ def _question(row: Mapping[str, Any]) -> str:
     raise BadProblem(f"question: none of the fields {', '.join(QUESTIONS)} holds a text that asks")
 
 
-def _answer(row: Mapping[str, Any]) -> str:
+def _truth(row: Mapping[str, Any]) -> str | int:
+    """The answer of the first field that holds one. Raises BadProblem if there is none, or none that can be used."""
     for name in ANSWERS:
         value = row.get(name)
         if isinstance(value, Mapping):
             value = value.get("ground_truth")
         if isinstance(value, list) and len(value) == 1:
             value = value[0]
-        if isinstance(value, str) and holds_objects(value):
+        if value is None or isinstance(value, Mapping) or (isinstance(value, str) and holds_objects(value)):
             continue
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        if isinstance(value, float):
             value = repr(value)
-        if isinstance(value, str) and normal(final := _final(value)):
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+        if not isinstance(value, str):
+            raise BadProblem(f"{name}: found {value!r:.80}, expected one answer, as a text or a number")
+        if normal(final := _final(value)):
+            if len(normal(final)) > LONGEST:
+                raise BadProblem(f"{name}: found a text of {len(final)} characters, expected a short answer")
             return final.strip()
     raise BadProblem(f"answer: none of the fields {', '.join(ANSWERS)} holds an answer, or tests of a program")
 
@@ -99,13 +107,15 @@ def _solution(cells: object, outputs: object) -> dict[str, Any]:
     return {"cells": cells, "outputs": outputs}
 
 
-def _choices(choices: object, answer: str) -> dict[str, Any]:
-    """The choices, and the letter of the right one."""
+def _choices(choices: object, truth: str | int) -> dict[str, Any]:
+    """The choices, and the letter of the right one. A whole number is the place of a choice, counted from 0."""
     if not isinstance(choices, list) or not 2 <= len(choices) <= len(CHOICES) or len(set(map(str, choices))) < 2:
         raise BadProblem(f"choices: found {choices!r:.80}, expected a list of 2 to {len(CHOICES)} different texts")
     texts = [str(text).strip() for text in choices]
-    bare = re.fullmatch(r"\(?([A-J])\)?\.?", normal(answer))
-    letter = CHOICES[texts.index(answer)] if answer in texts else bare[1] if bare else None
-    if letter is None or CHOICES.index(letter) >= len(texts):
-        raise BadProblem(f"answer: found {answer!r:.80}, expected one of the choices, or its letter")
-    return {"choices": texts, "answer": letter}
+    bare = re.fullmatch(r"\(?([A-J])\)?\.?", normal(str(truth)))
+    meant = {texts.index(str(truth))} if str(truth) in texts else {CHOICES.index(bare[1])} if bare else set()
+    if isinstance(truth, int) and 0 <= truth < len(texts):
+        meant.add(truth)
+    if len(meant) != 1 or max(meant) >= len(texts):
+        raise BadProblem(f"answer: found {truth!r:.80}, expected one of the choices, its letter, or its place from 0")
+    return {"choices": texts, "answer": CHOICES[meant.pop()]}

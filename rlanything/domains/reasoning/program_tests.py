@@ -49,28 +49,55 @@ def _of_asserts(code: str, entry_point: str) -> dict[str, Any]:
     They become calls with a result. Code that ran beside the program could be fooled by it, for instance by a result
     that equals everything.
     """
+    function = entry_point.replace("()", "")
     try:
-        asserted = [node.test for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Assert)]
-        pairs = [_call(test) for test in asserted]
+        calls = [_call(test, {"candidate", function.rpartition(".")[2]}) for test in _asserted(ast.parse(code))]
+        order = next((list(named) for _, named, _ in calls if named), [])  # as a rule that of the function's parameters
+        if any(named and set(named) != set(order) for _, named, _ in calls):
+            raise ValueError("keywords that differ from call to call")
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
         raise BadProblem(f"test_code: expected asserts that compare calls with plain values ({error})") from error
     return {
-        "fn_name": entry_point.replace("()", ""),
-        "test_input": [given for given, _ in pairs],
-        "test_output": [wanted for _, wanted in pairs],
+        "fn_name": function,
+        "test_input": [given + [named[name] for name in order if name in named] for given, named, _ in calls],
+        "test_output": [wanted for *_, wanted in calls],
     }
 
 
-def _call(test: ast.expr) -> tuple[list[Any], Any]:
-    """The arguments and the result of `call(...) == value`. Raises ValueError or TypeError if it is something else."""
+def _asserted(module: ast.Module) -> list[ast.expr]:
+    """What the module or its functions assert. Raises ValueError for an assert in a loop, a branch or a class."""
+    bodies = [module.body, *(node.body for node in module.body if isinstance(node, ast.FunctionDef))]
+    found = [node.test for body in bodies for node in body if isinstance(node, ast.Assert)]
+    if len(found) != sum(isinstance(node, ast.Assert) for node in ast.walk(module)):
+        raise ValueError("found one within another statement")
+    return found
+
+
+def _call(test: ast.expr, names: set[str]) -> tuple[list[Any], dict[str, Any], Any]:
+    """Arguments, keyword arguments and result of `call(...) == value`, where the call is of one of `names`.
+
+    Raises ValueError or TypeError if it is something else, or holds what JSON would change.
+    """
     if not (isinstance(test, ast.Compare) and isinstance(test.left, ast.Call) and len(test.ops) == 1):
         raise ValueError(f"found {ast.unparse(test):.60}")
-    if not (isinstance(test.ops[0], ast.Eq) and isinstance(test.left.func, ast.Name)):
+    function = test.left.func
+    if not (isinstance(test.ops[0], ast.Eq) and isinstance(function, ast.Name) and function.id in names):
         raise ValueError(f"found {ast.unparse(test):.60}")
-    given = [*test.left.args, *(keyword.value for keyword in test.left.keywords)]
-    values = [ast.literal_eval(node) for node in (*given, test.comparators[0])]
-    json.dumps(values)
-    return values[:-1], values[-1]
+    given = [ast.literal_eval(node) for node in test.left.args]
+    if any(keyword.arg is None for keyword in test.left.keywords):
+        raise ValueError(f"found {ast.unparse(test):.60}")
+    named = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in test.left.keywords}
+    wanted = ast.literal_eval(test.comparators[0])
+    if not _has_text_keys([given, list(named.values()), wanted]):
+        raise ValueError(f"found {ast.unparse(test):.60}: keys that are no texts")
+    json.dumps([given, named, wanted])
+    return given, named, wanted
+
+
+def _has_text_keys(value: object) -> bool:
+    if isinstance(value, dict):
+        return all(isinstance(key, str) for key in value) and all(map(_has_text_keys, value.values()))
+    return not isinstance(value, list | tuple) or all(map(_has_text_keys, value))
 
 
 def _object(value: object) -> object:

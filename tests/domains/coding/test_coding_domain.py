@@ -144,6 +144,9 @@ def test_programs_and_tests_are_the_last_fenced_blocks():
     assert prompts.parse_program(shown).action == "a\n"
     assert prompts.parse_program("```text\n1 2\n```\nI add them.\n```Python\nb\n```\n").action == "b\n"
     assert prompts.parse_program("```text\n1 2\n```\nI add them.").action is None
+    session = "```python\n>>> print(b)\n3\n```"
+    assert prompts.parse_program(f"```python\nprint(a)\n```\nTry it:\n{session}").action == "print(a)\n"
+    assert prompts.parse_program(session).action == "print(b)\n"
     assert prompts.parse_program("Here it is: ```python\nc\n```").action == "c\n"
     assert (
         prompts.parse_program("```python\n \n```").action is None and prompts.parse_program("print(1)").action is None

@@ -23,6 +23,8 @@ def test_a_row_becomes_a_payload_without_its_repeated_tests():
         "tests": [["", "1"], ["x", "1"]],
         "solution": "print(1)",
     }
+    spaces = GOOD | {"test_input": ["x", "x ", "x\n"], "test_output": ["1", "2", "1"]}
+    assert check_row(spaces)["tests"] == [["x", "1"], ["x ", "2"]]
 
 
 @pytest.mark.parametrize(

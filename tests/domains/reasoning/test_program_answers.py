@@ -62,6 +62,12 @@ def test_programs_are_tried_on_the_tests_of_published_rows(tmp_path, truth, prog
     assert seen.results == results and seen.success is all(r == "ok" for r in results) and seen.done
 
 
+def test_keywords_of_asserts_stand_in_one_order():
+    code = "assert f(5, a=1, b=2) == 3\nassert f(5, b=4, a=3) == -1\ndef check(candidate):\n  assert candidate(1) == 2"
+    payload = check_row(row({"test_code": code, "entry_point": "f"}))
+    assert payload["tests"] == [["5\n1\n2", "3"], ["5\n3\n4", "-1"], ["1", "2"]]
+
+
 def test_a_box_is_no_program_and_a_program_no_box(tmp_path):
     seen = grade(tmp_path, STDIO, "\\boxed{3}")
     assert (seen.results, seen.invalid, seen.success) == (("void",), True, False)
@@ -112,6 +118,14 @@ def test_rows_hold_tests_as_objects_or_as_texts_and_say_what_is_asked():
         ({"test_code": "assert candidate(tree([1])) == 2", "entry_point": "f"}, "test_code: expected asserts"),
         ({"test_code": "assert candidate(1) < 2", "entry_point": "f"}, "test_code: expected asserts"),
         ({"test_code": "x = 1", "entry_point": "f"}, "test_input"),
+        ({"test_code": "assert helper(1) == 2", "entry_point": "f"}, "test_code: expected asserts"),
+        ({"test_code": "for i in []:\n  assert f(1) == 2", "entry_point": "f"}, "within another statement"),
+        ({"test_code": "if 0:\n  assert f(1) == 2\nassert f(1) == 3", "entry_point": "f"}, "within another"),
+        ({"test_code": "assert f({1: 2}) == 2", "entry_point": "f"}, "keys that are no texts"),
+        ({"test_code": "assert f([({'a': [{1: 2}]},)]) == 2", "entry_point": "f"}, "keys that are no texts"),
+        ({"test_code": "assert f(a=1) == 2\nassert f(b=1) == 2", "entry_point": "f"}, "keywords that differ"),
+        ({"test_code": "assert f(*[1]) == 2", "entry_point": "f"}, "test_code: expected asserts"),
+        ({"test_code": "assert f(**{'a': 1}) == 2", "entry_point": "f"}, "test_code: expected asserts"),
     ],
 )
 def test_rows_with_broken_tests_are_named(truth, fault):
