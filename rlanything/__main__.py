@@ -3,8 +3,6 @@
 Modules that take seconds to import (torch, vLLM, Ray, transformers) are imported once the configuration is valid.
 """
 
-from __future__ import annotations
-
 import sys
 from difflib import get_close_matches
 from pathlib import Path

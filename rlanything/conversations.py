@@ -1,7 +1,5 @@
 """Conversations to learn from: read from a file, checked, and encoded as the tokens that a rollout would have had."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

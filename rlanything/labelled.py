@@ -4,8 +4,6 @@ Demonstrations are made by rules, so their mistakes are others than a policy's. 
 is near chance on the steps that it has to judge in the loop.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """The closed loop: play and judge episodes, adapt tasks, update both models, load their weights into the engines."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Iterator, Sequence

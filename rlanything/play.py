@@ -1,7 +1,5 @@
 """`rlanything play config=FILE.yaml [split=train] [task=ID]`: play a domain by hand, and read what the policy reads."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable

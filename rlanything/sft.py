@@ -6,8 +6,6 @@ agreement with the truth, or the share of the rewriter's proposals that are vali
 inputs, it does nothing.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import inspect

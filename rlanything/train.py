@@ -1,7 +1,5 @@
 """A training run from configuration to report."""
 
-from __future__ import annotations
-
 from contextlib import closing
 
 from rlanything.config.schema import Config

@@ -10,8 +10,6 @@ group, because groups stay in the process that played them.
 `algorithm.advantage` names a rule of `RULES`, or `module:function` of a rule of your own.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

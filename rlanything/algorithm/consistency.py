@@ -1,7 +1,5 @@
 """Consistency feedback: what a judgement of the reward model is worth (arXiv 2602.02488, section 3). Pure."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 

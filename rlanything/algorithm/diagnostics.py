@@ -1,7 +1,5 @@
 """Figures that people read of rollouts: success, and how far to believe the reward model. Pure."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping

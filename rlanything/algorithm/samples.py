@@ -1,7 +1,5 @@
 """From judged groups to the samples that the learners train on. Pure: ids and numbers in, numpy arrays out."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Selects the episodes of a group that the policy learns from. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rlanything.config.schema import AlgorithmConfig

@@ -3,8 +3,6 @@
 Source: DemyAgent (arXiv 2510.11701), equation 8 and its code; the penalty of length is DAPO's (arXiv 2503.14476).
 """
 
-from __future__ import annotations
-
 from rlanything.config.schema import AlgorithmConfig
 from rlanything.types import Trajectory
 

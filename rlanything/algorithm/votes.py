@@ -1,7 +1,5 @@
 """The answers of a task's episodes put to a vote, and the best program by its unit tests. Pure."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The state of a run that its processes share: a restarted process reads here what it must know."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Results of calls to Ray actors: values, errors, and actors that died, hang or restart."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

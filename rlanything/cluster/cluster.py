@@ -1,7 +1,5 @@
 """The parts of a run on Ray, with several processes, accelerators and nodes, in place of those of one process."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

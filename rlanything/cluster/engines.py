@@ -8,8 +8,6 @@ Weights go through the object store. After a first transfer the receivers know n
 also send weights directly to them (`weights/transfer`).
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterable, Sequence

@@ -4,8 +4,6 @@ A replica ends itself if its engine hangs (`processes.watchdog`). A replica whos
 native code never gives Python's lock back, cannot do that.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

@@ -1,7 +1,5 @@
 """Environment hosts, processes that play many episodes at once, and the collector that spreads batches over them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Learners on Ray: one process per rank, joined by torch.distributed, behind the learner that the loop sees."""
 
-from __future__ import annotations
-
 import importlib
 import logging
 import os

@@ -1,7 +1,5 @@
 """Checks every node of a run before anything large starts on it."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass

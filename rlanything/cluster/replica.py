@@ -4,8 +4,6 @@ A restarted replica takes the current weights from the object store before it se
 sender in the middle of a transfer holds half of the new weights: it ends itself, and is restarted like that.
 """
 
-from __future__ import annotations
-
 import os
 import traceback
 from collections.abc import Callable, Iterable, Sequence

@@ -1,7 +1,5 @@
 """A run's share of a Ray cluster: a placement group with one bundle per node, and the actors that start in it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """A process's connection to Ray: to a cluster at a given address, or to a Ray that it starts on its own machine."""
 
-from __future__ import annotations
-
 import atexit
 import logging
 import os

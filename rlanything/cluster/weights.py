@@ -5,8 +5,6 @@ gathers one tensor at a time, so the whole model is never on one device. If weig
 (`rlanything.weights.transfer`), replicas that miss such a transfer read the buckets.
 """
 
-from __future__ import annotations
-
 import logging
 import warnings
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Which keys must fit together. Each rule yields a message for every fault that it finds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 

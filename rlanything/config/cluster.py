@@ -1,7 +1,5 @@
 """The configuration of the processes of a run."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import NonNegativeInt, PositiveFloat

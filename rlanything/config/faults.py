@@ -1,7 +1,5 @@
 """Messages about a configuration that pydantic refuses: "key: found X, expected Y (from FILE)"."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches

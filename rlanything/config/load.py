@@ -4,8 +4,6 @@ OmegaConf merges one YAML file over the defaults and dotted overrides over the f
 then validates: an unknown key, a wrong type or a value outside its bounds fails here, before anything starts.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from itertools import accumulate

@@ -1,8 +1,6 @@
 """Code that a configuration names as `module:attribute`, and the options that it takes: a domain's (dataset.options),
 an advantage rule's (algorithm.options)."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import sys

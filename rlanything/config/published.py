@@ -1,7 +1,5 @@
 """Keys of the published code's configurations (Open-AgentRL), and what takes their place here."""
 
-from __future__ import annotations
-
 PAGE = "docs/from-open-agentrl.md"
 PUBLISHED: dict[str, str] = {
     "experiment.project": "experiment.name; adapted games: dataset.options.project",

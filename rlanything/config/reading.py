@@ -5,8 +5,6 @@ keeps its scalar as written. Any other unquoted scalar is a number, true, false 
 so, else text, and the schema then refuses what does not fit.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any, Literal, TypeGuard, get_args, get_origin

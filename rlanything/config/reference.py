@@ -1,7 +1,5 @@
 """Every key with what it takes, its default and its meaning, from the schema: `--help` and docs/configuration.md."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any

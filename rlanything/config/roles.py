@@ -1,7 +1,5 @@
 """A configuration decides which models a run has, how many tasks it plays, and if one process can hold it. Pure."""
 
-from __future__ import annotations
-
 from rlanything.config.schema import Config
 from rlanything.config.section import Learner, Role
 

@@ -4,8 +4,6 @@ The recipe's own words are kept (experiment, model, dataset, rollout, training, 
 The algorithm is the paper's, arXiv 2602.02488.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt

@@ -1,7 +1,5 @@
 """The base model of all sections, the field types that several of them use, and the roles of models."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from typing import Annotated, Generic, Literal, TypeVar

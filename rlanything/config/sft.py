@@ -1,7 +1,5 @@
 """The configuration of a supervised warm start."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field, NonNegativeInt, PositiveInt

@@ -1,7 +1,5 @@
 """The configuration of a sweep: variants of one training, each with several seeds."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field, PositiveInt

@@ -4,8 +4,6 @@ Prompts ask for one form; the readers take what instruct models make of it: LaTe
 period after it, other letters' case.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import unicodedata

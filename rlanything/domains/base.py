@@ -30,8 +30,6 @@ A whole domain, in any importable module (`dataset.domain=sums:Sums dataset.opti
 The default judge and the default rewriter serve it, as any domain of texts.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from abc import ABC, abstractmethod

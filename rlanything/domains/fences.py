@@ -1,7 +1,5 @@
 """The lines of a model's answer, with its fences where CommonMark looks for them. Pure."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 

@@ -1,7 +1,5 @@
 """Domains of other projects' environments share this: rewards say whether a task is solved; most tasks are seeds."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import zlib

@@ -1,7 +1,5 @@
 """Images that environments show, kept once by their content: `images/ab/abcd....png` in the run's folder."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from pathlib import Path

@@ -6,8 +6,6 @@ changes, and the first reading that compiles is taken: a fence at the end of a l
 that looks like the closing fence belongs to a string.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import warnings

@@ -1,7 +1,5 @@
 """The parts of a domain: judging, rewriting and demonstrating. The first two have defaults for any text domain."""
 
-from __future__ import annotations
-
 import json
 from abc import ABC, abstractmethod
 from collections import Counter

@@ -1,7 +1,5 @@
 """The base of domains of problems: rows of files become tasks, and programs of a policy run in the sandbox."""
 
-from __future__ import annotations
-
 import logging
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence

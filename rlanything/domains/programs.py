@@ -1,7 +1,5 @@
 """The sandbox of a domain, and the limits that a configuration sets for its programs."""
 
-from __future__ import annotations
-
 from rlanything.config.schema import SandboxConfig
 from rlanything.sandbox.pool import Sandbox
 from rlanything.sandbox.protocol import Execution, Limits

@@ -1,7 +1,5 @@
 """The domain that a configuration names: a shipped one, or `module:Class` of the user's own."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

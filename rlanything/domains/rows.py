@@ -1,7 +1,5 @@
 """Reads a split's rows from a file, in whatever form data tools write it: JSON, JSON lines, Parquet."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path

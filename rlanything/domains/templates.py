@@ -6,8 +6,6 @@ named *.raw.jinja is the whole prompt instead, chat template and special tokens 
 on such texts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

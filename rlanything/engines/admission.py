@@ -9,8 +9,6 @@ are counted in the engine's steps, not in seconds, so that a run is repeatable. 
 counts for each of them.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass

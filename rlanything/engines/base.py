@@ -3,8 +3,6 @@
 An engine knows neither tasks nor rewards. Policy, reward model and rewriter are engines by role.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import resource

@@ -4,8 +4,6 @@ A response's ids are trained on as they were sampled, never decoded and encoded 
 template puts after an assistant turn, so that an episode is one growing sequence.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any

@@ -1,7 +1,5 @@
 """An engine with its model's chat template. Policy, reward model and rewriter are chat models."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

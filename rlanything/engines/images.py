@@ -4,8 +4,6 @@ A chat template writes one placeholder for an image. The model reads as many cop
 grid of rows and columns. The model's own image processor says how large the grid is.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """What the engines of this machine share: checks of a request, seeds, the queue of sessions, and the stepping loop."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from abc import abstractmethod

@@ -4,8 +4,6 @@ A template is a Jinja program that comes with the model, and each family has its
 rendering short conversations that contain a mark; it never reads the program.
 """
 
-from __future__ import annotations
-
 import re
 import secrets
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Measure one policy on benchmark splits (`rlanything eval`). A run that was cut off goes on."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import os

@@ -1,7 +1,5 @@
 """Compare the evaluations of two runs, paired by task (`rlanything eval --compare RUN_A RUN_B`)."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

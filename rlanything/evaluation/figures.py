@@ -1,7 +1,5 @@
 """The figures of an evaluation: success with its interval, pass@k, maj@k, best of k. Pure."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """Episodes of a fixed set of tasks, the same at every evaluation."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path

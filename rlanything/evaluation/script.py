@@ -3,8 +3,6 @@
 It tells whether the environment works: every task with a solution must be solved.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import Counter

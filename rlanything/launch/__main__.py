@@ -10,8 +10,6 @@ has the lost node's share of the work. Node 0 listens for these connections at t
 can only listen on all interfaces of a node, or on the loopback if that is the given address.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import signal

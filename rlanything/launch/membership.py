@@ -1,7 +1,5 @@
 """Which node this is, of how many, and where node 0 is: read from the variables that job schedulers set. Pure."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence

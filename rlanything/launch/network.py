@@ -5,8 +5,6 @@ only if all nodes are one machine.
 Source: docs.ray.io, "Ray security: token authentication"; `ray._private.services` of Ray 2.60.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import os
 import secrets

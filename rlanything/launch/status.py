@@ -8,8 +8,6 @@
 5. Node 0 sends the script's exit status in one byte, and hangs up.
 """
 
-from __future__ import annotations
-
 import select
 import socket
 import threading

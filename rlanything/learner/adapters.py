@@ -1,7 +1,5 @@
 """Low-rank adapters on a frozen model (LoRA, arXiv 2106.09685), made by peft."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ In depth-first order, token q sees token k if and only if k <= q < ends[k]. A CP
 dense mask. A GPU runs FlexAttention under the same mask in blocks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from typing import Any

@@ -4,8 +4,6 @@ It drives a DeepSpeed engine directly. Weights, gradients and optimizer state ar
 `config.dtype` under autocast. The ranks split the sets of samples among them; each merges and trains on its own.
 """
 
-from __future__ import annotations
-
 import gc
 import math
 import time

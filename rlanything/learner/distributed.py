@@ -1,7 +1,5 @@
 """DeepSpeed: its start in this process, its configuration, the optimizer that it drives, and the learning rate."""
 
-from __future__ import annotations
-
 import logging
 import math
 import os

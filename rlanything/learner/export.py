@@ -3,8 +3,6 @@
 ZeRO-3 gathers each weight from all ranks while one iterates, so every rank has to iterate over all of them.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

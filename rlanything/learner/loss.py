@@ -5,8 +5,6 @@ distribution that was sampled from. A micro-batch contributes its share of the w
 (`total_weight` is the minibatch's), so the losses and metrics of micro-batches are added, never averaged.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -4,8 +4,6 @@ The model is transformers'. This file gives it the tree mask, and computes the h
 tokens only. It refuses models that have anything but full attention, such as sliding windows.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

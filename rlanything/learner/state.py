@@ -5,8 +5,6 @@ number of ranks and any ZeRO stage; DeepSpeed's own needs a conversion. A shard 
 flattened tensor; its key in a .safetensors file, which unlike a pickle holds no code, is NAME/KIND/START.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Says of a model whether `learner.model.TreeModel` can train it, before its weights are loaded."""
 
-from __future__ import annotations
-
 from tempfile import TemporaryDirectory
 from typing import Any
 

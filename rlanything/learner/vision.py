@@ -4,8 +4,6 @@ The images are those that the samples name. Each is opened and processed when it
 pixels of a step's screenshots would fill the memory. Equal images of one micro-batch go through the tower once.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Estimate the memory that a learner takes beside its weights and its optimizer: activations, logits, a transfer."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from dataclasses import dataclass

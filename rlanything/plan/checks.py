@@ -1,7 +1,5 @@
 """Check that the domain and the algorithm can do what a training's configuration asks, before models are loaded."""
 
-from __future__ import annotations
-
 from rlanything.algorithm.advantages import advantage_rule
 from rlanything.config.schema import Config
 from rlanything.domains.base import Domain

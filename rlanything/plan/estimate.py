@@ -4,8 +4,6 @@ It counts what every step does if responses are as long as they may be: tokens t
 train. It leaves out prompts, the reading of KV caches, environments, waiting and the hand-over of accelerators.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any

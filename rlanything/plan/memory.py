@@ -1,7 +1,5 @@
 """Estimate the memory that engines and learners take of an accelerator, from their numbers of parameters."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import defaultdict

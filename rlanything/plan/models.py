@@ -1,7 +1,5 @@
 """Checks a run's models by their small files, before any is loaded."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress

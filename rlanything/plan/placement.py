@@ -6,8 +6,6 @@ learners get the accelerators that the engines leave. If there is only one accel
 its part of the memory. On CPUs, processes are dealt to the nodes in turn.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The plan of a run: decided once from its configuration, then handed down. Pure."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from rlanything.config.roles import LEARNERS, engine_roles, needs_cluster

@@ -1,8 +1,6 @@
 """Renders each of the user's prompts once before models are loaded, to find names that a template cannot have, and
 models that cannot read them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial

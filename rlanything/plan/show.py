@@ -1,7 +1,5 @@
 """`dry_run=true`: the resolved configuration, the device plan, the memory estimate and the batch arithmetic."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The tasks that a run trains on."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

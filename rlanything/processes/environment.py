@@ -1,7 +1,5 @@
 """Variables of this process's environment that hold for a while."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

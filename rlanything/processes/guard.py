@@ -1,7 +1,5 @@
 """Runs an entry point: an expected fault becomes one clear message and a non-zero exit, a bug keeps its traceback."""
 
-from __future__ import annotations
-
 import errno
 import os
 import select

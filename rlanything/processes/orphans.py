@@ -3,8 +3,6 @@
 Uses only the standard library, because the sandbox's runner imports it and must stay small. Source: prctl(2).
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

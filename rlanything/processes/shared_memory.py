@@ -5,8 +5,6 @@ per engine. Python's resource tracker removes the names of a dead owner, but the
 Ray kills the children of a dead process. Names and memory would then stay until the machine restarts.
 """
 
-from __future__ import annotations
-
 import contextlib
 import mmap
 import os

@@ -1,7 +1,5 @@
 """A thread of one's own for code that may hang, or that must always run in the same thread."""
 
-from __future__ import annotations
-
 import asyncio
 import queue
 import threading

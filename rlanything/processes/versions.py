@@ -3,8 +3,6 @@
 The code uses internals of all these packages, so other versions are refused. constraints/*.txt pin the same versions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 

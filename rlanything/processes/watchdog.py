@@ -1,7 +1,5 @@
 """Ends the process if an engine hangs: a call that never returns can neither be cancelled nor made to raise."""
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import sys

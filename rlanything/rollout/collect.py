@@ -1,7 +1,5 @@
 """Play and judge the episodes of many tasks, in the loop's process or in an environment host."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass

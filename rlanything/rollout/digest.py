@@ -3,8 +3,6 @@
 This happens where the episodes were played. The loop gets no episode.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ The judge gets each finished turn while the episode goes on. Limits end an episo
 infrastructure breaks is played anew; if that fails too, it leaves the group as a counted failure.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import logging

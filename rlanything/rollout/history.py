@@ -1,7 +1,5 @@
 """The prompts that the policy reads before the turns of an episode."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rlanything.domains.base import Domain, Observation, Step

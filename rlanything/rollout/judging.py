@@ -1,7 +1,5 @@
 """The reward model judges while episodes still go on: each turn as it ends, or by unit tests of every program."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Variants of tasks outside the accuracy band: the rewriter proposes them and the domain validates them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Checkpoints. They appear by rename, so that a half-written one is never loaded."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

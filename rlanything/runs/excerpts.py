@@ -1,7 +1,5 @@
 """The episodes that a report embeds: some steps, some tasks of each, within a fixed number of bytes."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Collection, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The folder of one run: its paths, and a lock that keeps a second process from writing the same run."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json

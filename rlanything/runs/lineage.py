@@ -1,7 +1,5 @@
 """The history of every rewritten task, read from the ledger: a family for each original, the most interesting first."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

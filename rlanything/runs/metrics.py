@@ -3,8 +3,6 @@
 A resumed run first drops the lines after its checkpoint, so that every step has exactly one line.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """What the terminal shows of a run: a bar for each phase and a line of figures for each step."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

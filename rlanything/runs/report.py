@@ -4,8 +4,6 @@ All data is in one JSON block in which `<` cannot occur, and the page's scripts 
 security policy with the hashes of the page's own script and style stops everything else.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import html

@@ -4,8 +4,6 @@ A resumed run makes some steps anew. TensorBoard drops what it held of them. W&B
 its figures are drawn over one named `step`, and both values of such a step stay.
 """
 
-from __future__ import annotations
-
 import importlib
 import logging
 import netrc

@@ -5,8 +5,6 @@ as one table. A judgement of one episode is in that episode's row. A judgement o
 first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 Sources: namespaces(7), user_namespaces(7), pid_namespaces(7), mount_namespaces(7).
 """
 
-from __future__ import annotations
-
 import os
 import stat
 import sys

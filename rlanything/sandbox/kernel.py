@@ -4,8 +4,6 @@ Standard library alone, because the runner imports it. Every function raises OSE
 namespaces(7), clone(2), mount(2), mount_setattr(2), pivot_root(2), capabilities(7), seccomp(2).
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform

@@ -1,7 +1,5 @@
 """Packages that programs in the sandbox may import: installed once for a list of them, in a folder of their own."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

@@ -5,8 +5,6 @@ that is the same for all programs. A forked child copies every page that it is t
 these copies are most of the cost of an execution.
 """
 
-from __future__ import annotations
-
 import atexit
 import builtins
 import contextlib

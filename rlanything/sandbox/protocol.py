@@ -1,7 +1,5 @@
 """The messages between the pool and a runner. Standard library alone, because the runner imports it."""
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import Sequence

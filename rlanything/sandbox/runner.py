@@ -7,8 +7,6 @@ output are memory files (memfd) of the caller. No pipe has to be read while a pr
 and the runner holds nothing that a later program could find.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os

@@ -4,8 +4,6 @@ pyseccomp, a binding of libseccomp, compiles the filter to BPF. If either is mis
 namespaces and resource limits of `runner` hold programs alone. Source: seccomp(2), seccomp_export_bpf(3).
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import socket

@@ -1,7 +1,5 @@
 """The figures of a sweep: every variant's success, and its difference from the first one. Pure but for reading runs."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Runs every variant with every seed, several at once, and goes on where an earlier call stopped."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

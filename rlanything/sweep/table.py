@@ -1,7 +1,5 @@
 """The pages of a sweep: sweep.md, a table for each split, and sweep.html, the same with curves."""
 
-from __future__ import annotations
-
 import html
 import math
 from collections.abc import Collection, Mapping, Sequence

@@ -3,8 +3,6 @@
 The hash function is BLAKE3, as every training step hashes all weights (`benchmarks/weight_sync.py` prints GB/s).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from typing import Any

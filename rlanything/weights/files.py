@@ -1,7 +1,5 @@
 """The files of a model's folder: all there, whole, and no pointers to others. Only their headers are read."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Sequence

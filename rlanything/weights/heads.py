@@ -1,7 +1,5 @@
 """The shape of a model's attention heads, told by the text part of its transformers config. Pure."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

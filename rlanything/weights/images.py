@@ -1,7 +1,5 @@
 """Tells whether a model reads images in a way that this project knows."""
 
-from __future__ import annotations
-
 from typing import Any
 
 BIAS = -100.0  # added to the logits of image tokens, in engine and learner alike: no model writes one

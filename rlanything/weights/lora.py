@@ -5,8 +5,6 @@ Engines add lora_B @ lora_A to the weights in the model's files, so generation c
 the engine's dtype; importance weights correct that along with the other differences between learner and engine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 

@@ -3,8 +3,6 @@
 A CPU without bfloat16 instructions emulates them: with AVX2 alone, that takes 60 times as long as float32.
 """
 
-from __future__ import annotations
-
 import torch
 
 NATIVE = ("avx512_bf16", "amx_bf16", "bf16")  # bfloat16's names in torch.cpu.get_capabilities(): x86, x86, ARM

@@ -4,8 +4,6 @@ It is slow: a game takes seconds to load, a step some 50 ms. Its packages are im
 because an ordinary run does not need them.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Mapping
 from typing import Any

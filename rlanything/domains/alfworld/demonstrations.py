@@ -4,8 +4,6 @@ Wrong actions are mixed into the demonstrations, so that a model sees how to rec
 nothing in the text marks them. The judge's demonstrations are episodes of all qualities, labelled by the planner.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """ALFWorld as a domain: where its games are, how a task is played, and its parts."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

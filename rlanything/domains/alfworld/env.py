@@ -1,7 +1,5 @@
 """One ALFWorld episode as the loop sees it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rlanything.domains.alfworld.model import Game

@@ -3,8 +3,6 @@
 The planner knows where everything is, and a model that imitated it would learn to guess.
 """
 
-from __future__ import annotations
-
 import math
 import random
 import re

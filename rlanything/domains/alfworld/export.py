@@ -3,8 +3,6 @@
 Files and folders are written under a temporary name and then renamed, so nobody reads a half-written game.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -4,8 +4,6 @@ The grammar is not interpreted: `simulator` has the text of ALFWorld's own gramm
 refused here.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter, defaultdict

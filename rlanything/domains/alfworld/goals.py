@@ -4,8 +4,6 @@ Templates and PDDL are those of alfworld's goal_library. The files of alfworld's
 importing `alfworld` imports TextWorld too.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import re
 from collections import Counter

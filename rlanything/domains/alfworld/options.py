@@ -1,7 +1,5 @@
 """The options of ALFWorld (`dataset.options`)."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from rlanything.config.section import Section

@@ -5,8 +5,6 @@ that would do. The planner enumerates the skeletons of a state and chooses the c
 knows no slicing, no closing, and no moving of objects out of the way, because no ALFWorld goal needs them.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple

@@ -6,8 +6,6 @@ depend only on the transcript. The labels measure the reward model, and its demo
 loop's updates never read them.
 """
 
-from __future__ import annotations
-
 import re
 
 from rlanything.domains.alfworld.model import GoalKind

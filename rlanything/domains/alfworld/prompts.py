@@ -1,7 +1,5 @@
 """The prompts of the ALFWorld domain. All answers are in \\boxed{...}."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """ALFWorld's variants: another goal in the same room, proven by the planner, kept as a real game."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import asdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The rules of the ALFRED text domain that simulator and planner share. Source: alfworld's alfred.pddl."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from rlanything.domains.alfworld.model import Game, Goal, GoalKind, Object, Receptacle, State

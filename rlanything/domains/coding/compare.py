@@ -1,7 +1,5 @@
 """Compares a program's output with the expected one. Pure."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """Demonstrations for supervised warm starts: the solutions and tests of problems that have a solution."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator
 

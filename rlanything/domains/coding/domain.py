@@ -1,7 +1,5 @@
 """Coding as a domain: one turn an episode, a program, which the sandbox tries on the problem's tests."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import Any, Literal

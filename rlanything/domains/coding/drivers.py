@@ -3,8 +3,6 @@
 Both read standard input and write standard output, as every program in the sandbox does. Pure.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 import re

@@ -4,8 +4,6 @@ Rows come from many converters: a null means that a field is absent, numbers may
 text.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import keyword

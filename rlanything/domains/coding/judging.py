@@ -1,7 +1,5 @@
 """How the reward model judges programs: it writes unit tests, and the sandbox tries every program on them."""
 
-from __future__ import annotations
-
 from rlanything.domains.coding import prompts
 from rlanything.domains.coding.problems import Check, rules_of
 from rlanything.domains.coding.trials import Trials

@@ -3,8 +3,6 @@
 The text of this module is part of the program that calls a function (`drivers`). Standard library alone, and pure.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections import deque
 from collections.abc import Callable

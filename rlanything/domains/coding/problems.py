@@ -1,7 +1,5 @@
 """Problems with tests: the rows of data files, as `data/README.md` describes them, become payloads of tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

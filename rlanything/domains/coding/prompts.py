@@ -1,7 +1,5 @@
 """The prompts of the coding domain, and the parsers of their answers. Programs and tests come in fenced blocks."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any

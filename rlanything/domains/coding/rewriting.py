@@ -1,7 +1,5 @@
 """Harder and easier programming problems, each with tests of its own."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from rlanything.algorithm.consistency import passes_correct

@@ -1,7 +1,5 @@
 """Tries programs on tests: the sandbox executes each pair once, and the output is compared here, outside of it."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import re

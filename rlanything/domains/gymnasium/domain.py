@@ -3,8 +3,6 @@
 Source: gymnasium.farama.org, "Basic Usage" and the API of Env and spaces.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

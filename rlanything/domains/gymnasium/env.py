@@ -1,7 +1,5 @@
 """One episode of a Gymnasium environment."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

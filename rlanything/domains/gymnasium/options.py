@@ -1,7 +1,5 @@
 """The options of a Gymnasium environment (`dataset.options`)."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """Gymnasium's observations and actions as text, and back."""
 
-from __future__ import annotations
-
 import enum
 import inspect
 import json

@@ -1,7 +1,5 @@
 """Any environment that an OpenEnv server plays, as a domain: a task is a seed, an action is a JSON object."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

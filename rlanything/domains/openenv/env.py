@@ -1,7 +1,5 @@
 """One episode of an OpenEnv environment."""
 
-from __future__ import annotations
-
 from contextlib import AsyncExitStack
 from typing import Any
 

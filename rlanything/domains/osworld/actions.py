@@ -5,8 +5,6 @@ the screen. A response that cannot be read is an invalid action with a reason. I
 Source: github.com/QwenLM/Qwen3-VL, cookbooks/computer_use, and the actions that newer agents of that family emit.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

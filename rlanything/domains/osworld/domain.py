@@ -1,7 +1,5 @@
 """OSWorld as a domain: an agent that sees a screen and acts with mouse and keyboard."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from rlanything.config.schema import Config

@@ -1,7 +1,5 @@
 """The options of OSWorld (`dataset.options`)."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt

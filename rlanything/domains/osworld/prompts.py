@@ -1,7 +1,5 @@
 """The prompts of agents that see a screen: the policy's, the judge's and the rewriter's."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

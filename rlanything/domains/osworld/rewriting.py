@@ -1,7 +1,5 @@
 """Variants of tasks on a desktop: another verifier of the same family, or the same one with other words."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The seam between the domain and a backend of OSWorld: tasks, and an environment for each."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -4,8 +4,6 @@ Every verdict names the rule that decided. Answers that these rules cannot decid
 algebra. No rule loosens a truth: `\boxed{70}` is right for 070, and no text around a box counts.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from fractions import Fraction

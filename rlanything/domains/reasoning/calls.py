@@ -6,8 +6,6 @@ the call itself. A call that cannot be read is kept with what is wrong, so that 
 Source: chat templates of Qwen2.5, Qwen3 and Qwen3-Coder.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass

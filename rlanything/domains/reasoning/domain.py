@@ -3,8 +3,6 @@
 Source: DemyAgent, arXiv 2510.11701.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain

@@ -1,7 +1,5 @@
 """One problem: tool calls, each answered, until a response without a call, whose box is the answer."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass

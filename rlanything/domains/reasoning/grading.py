@@ -5,8 +5,6 @@ sandbox each comparison is a fresh program with hard limits, which has imported 
 Source: github.com/huggingface/Math-Verify. Its `verify` takes the truth first.
 """
 
-from __future__ import annotations
-
 import json
 
 from rlanything.config.schema import SandboxConfig

@@ -6,8 +6,6 @@ state; only what asks the clock or the system for randomness differs. Nothing li
 hold no process, a retry and a resumed run need nothing, and no state leaks from one episode to another.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The reward model judges a solver's steps: each call with its output, and the answer."""
 
-from __future__ import annotations
-
 from rlanything.domains.parts import StepJudging, conversation
 from rlanything.types import Message, Task, Trajectory
 

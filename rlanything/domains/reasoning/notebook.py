@@ -4,8 +4,6 @@ The cells share the namespace of `__main__`. The last cell alone is heard: of th
 the output goes nowhere. An error ends its cell, and what the cell did before stays. Standard library alone.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import linecache

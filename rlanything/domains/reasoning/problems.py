@@ -1,7 +1,5 @@
 """Problems with a short answer: rows of data files, as `data/README.md` describes them, become payloads of tasks."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

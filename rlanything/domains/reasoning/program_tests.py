@@ -1,7 +1,5 @@
 """Tests of programs in published sets of reasoning problems, as fields of `coding.problems`. Pure."""
 
-from __future__ import annotations
-
 import ast
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The prompts of the domain. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Harder and easier problems, each with a program that proves its answer."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 

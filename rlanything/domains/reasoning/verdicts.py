@@ -1,7 +1,5 @@
 """The verdict on a final answer: a value, the letter of a choice, or a program that its problem's tests try."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from typing import Any

@@ -3,8 +3,6 @@
 Source: github.com/PrimeIntellect-ai/verifiers (release 0.4.0).
 """
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

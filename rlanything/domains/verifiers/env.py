@@ -1,7 +1,5 @@
 """One episode of an environment of verifiers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The options of an environment of verifiers (`dataset.options`)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic import PositiveInt

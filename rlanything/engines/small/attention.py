@@ -7,8 +7,6 @@ to 2 times as fast as scaled_dot_product_attention in bfloat16.
 Source of the layout: vLLM's paged attention (arXiv 2309.06180).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

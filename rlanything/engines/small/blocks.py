@@ -6,8 +6,6 @@ earlier prompt and response therefore finds them. If a block matches a prompt on
 copy of it, so that reuse is exact to the token.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass

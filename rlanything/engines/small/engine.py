@@ -5,8 +5,6 @@ through transformers' attention interface. `blocks` remembers sequences that hav
 or the next judge prompt about it, prefills only new tokens. It has no sliding windows, attention sinks, images or GPUs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Samples one token for each of many sequences at once; each has its own seed and temperature."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

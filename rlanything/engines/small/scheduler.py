@@ -1,7 +1,5 @@
 """Continuous batching: chooses the sequences of the next model step, and how many tokens of each. Holds no tensors."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

@@ -4,8 +4,6 @@
 AsyncLLM, for replicas. Importing this package prepares a process for vLLM; vLLM's own processes import it too.
 """
 
-from __future__ import annotations
-
 import logging
 import multiprocessing
 import os

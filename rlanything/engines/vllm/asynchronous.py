@@ -4,8 +4,6 @@ AsyncLLM lives on an event loop in a thread of its own, so that the synchronous 
 if an event loop calls them. Batches depend on timing; a run that must repeat itself bit for bit takes `in_process`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

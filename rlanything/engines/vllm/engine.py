@@ -1,7 +1,5 @@
 """The common part of both vLLM engines: arguments, requests, completions, new weights."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

@@ -1,7 +1,5 @@
 """vLLM's LLMEngine in this process, stepped from the asyncio loop: deterministic, and up in seconds."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterable
 from types import MappingProxyType

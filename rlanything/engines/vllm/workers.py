@@ -6,8 +6,6 @@ shared memory between CPUs), from shared memory of this machine, or as tensors o
 Source: docs.vllm.ai, "Weight transfer" and "Layerwise reload".
 """
 
-from __future__ import annotations
-
 import multiprocessing
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass

@@ -4,8 +4,6 @@ With `broadcast`, rank 0 sends to all workers: for engines that have accelerator
 takes them from a rank on its own accelerator, or on its own machine if there are none, by shared memory (`pieces`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta

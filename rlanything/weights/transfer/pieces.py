@@ -5,8 +5,6 @@ Source: pytorch.org/docs, "torch.multiprocessing", sharing CUDA tensors. The mak
 the last process that mapped it lets go. If such a process is killed, the memory stays until the maker ends.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Actions change a drawn desktop. An action that cannot be carried out changes nothing."""
 
-from __future__ import annotations
-
 from rlanything.domains.osworld.actions import Action
 from rlanything.domains.osworld.canvas import words
 from rlanything.domains.osworld.canvas.desk import HEIGHT, PAGE, WIDTH, Desk, Dialog, Kind, Widget

@@ -1,7 +1,5 @@
 """Demonstrations on drawn desktops: of acting, of judging steps, of choosing tasks."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Draws a drawn desktop. Pillow draws every word and icon once; numpy puts them together."""
 
-from __future__ import annotations
-
 import random
 import struct
 import zlib

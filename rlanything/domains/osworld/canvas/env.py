@@ -1,7 +1,5 @@
 """One episode on a drawn desktop."""
 
-from __future__ import annotations
-
 import json
 
 from rlanything.domains.base import Env, Observation

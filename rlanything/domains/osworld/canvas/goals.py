@@ -1,7 +1,5 @@
 """Goals of tasks on a drawn desktop: each can be said in words, and tells whether a state fulfils it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

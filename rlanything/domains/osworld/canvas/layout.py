@@ -1,7 +1,5 @@
 """The layout of a drawn desktop: every widget with its place on the screen."""
 
-from __future__ import annotations
-
 from rlanything.domains.osworld.canvas import words
 from rlanything.domains.osworld.canvas.desk import PAGE, Desk, Kind, Widget
 from rlanything.domains.osworld.canvas.words import CANCEL, NEW_NAME, OK

@@ -1,7 +1,5 @@
 """The tasks of the drawn desktops: families by name, and a family's verifiers by name."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping
 from functools import lru_cache

@@ -5,8 +5,6 @@ policy, the source of demonstrations, and the measure of progress: an action tha
 progress.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ a verifier of its own (`Goal.holds`). A task is one of them. The rewriter choose
 can become harder or easier within.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The words of drawn desktops: programs, controls of Settings, files, fields, and texts to type."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 PROGRAMS = ("Settings", "Files", "Form")

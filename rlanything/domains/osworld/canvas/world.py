@@ -1,7 +1,5 @@
 """Drawn desktops as a backend of OSWorld."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from rlanything.domains.base import Env

@@ -1,7 +1,5 @@
 """The pool of desktops that the options ask for, and what must be there for it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

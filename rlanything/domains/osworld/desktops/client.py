@@ -1,7 +1,5 @@
 """Talks to the server inside a desktop: ours over a unix socket, any guest of OSWorld over TCP."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import time

@@ -1,7 +1,5 @@
 """OSWorld's published image as desktops, through the docker command. Only containers that we started are removed."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -1,7 +1,5 @@
 """Guests of OSWorld that somebody else runs: reached over HTTP, reset by the user's command."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 

@@ -1,7 +1,5 @@
 """One episode on a real desktop."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Turns an action into requests to a guest. Pure."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from rlanything.domains.osworld.actions import MAX_PIXELS, MAX_WAIT_S, Action

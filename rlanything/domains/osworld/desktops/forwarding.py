@@ -1,7 +1,5 @@
 """TCP ports of 127.0.0.1 that lead to a desktop's unix sockets."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ Training tasks are about files (in a terminal) and texts (in an editor). `eval_o
 programs: a spreadsheet and the desktop's settings.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping
 from typing import Any

@@ -4,8 +4,6 @@ scripts/osworld_desktop.sh runs this module with a folder, which holds `site` an
 plug-ins and VLC asks for privacy at every start, and evaluators find no settings.
 """
 
-from __future__ import annotations
-
 import asyncio
 import io
 import shutil

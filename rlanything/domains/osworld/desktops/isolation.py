@@ -5,8 +5,6 @@ network but its own loopback, an empty environment, one mapped user, and no righ
 Source: bwrap(1) of bubblewrap 0.8.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A desktop on this machine: bubblewrap, Xvfb, openbox and Debian's applications."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

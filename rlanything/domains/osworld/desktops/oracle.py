@@ -4,8 +4,6 @@ The process is isolated, because some evaluators execute what they find on a des
 the user's, and cannot write outside a folder in memory. It shares the machine's loopback, which leads it to desktops.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

@@ -5,8 +5,6 @@ line. Every request has a process of its own, forked after the slow imports: one
 a state behind.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import selectors

@@ -1,7 +1,5 @@
 """A pool of desktops: leases, spares that boot while others act, limits, and an end that leaves nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Sets a desktop up for a task of our own. Each step is checked: OSWorld's controller only logs one that fails."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import io

@@ -1,7 +1,5 @@
 """Families of tasks on real desktops, as files hold them: OSWorld's tasks, the published families, and users' own."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Memory and processes of desktops, read from /proc in one pass for all of them."""
 
-from __future__ import annotations
-
 import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@
 with `"not": true` holds if the state is another. A task's score is the share of its checks that hold.
 """
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json

@@ -1,7 +1,5 @@
 """Real desktops as a backend of OSWorld: the tasks of a folder, or generated ones."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property

@@ -7,8 +7,6 @@ It reads {"tasks": NAME, "config": {...}, "start": i, "num": n}, {"play": ID, "t
 {"failed": ID or NAME, "error": ...}. It ends with its parent.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json
