@@ -23,17 +23,19 @@ _LATEX_SPACE = re.compile(r"\\[ ,;:!]|\\q?quad\b|~")
 _LATEX_ESCAPE = re.compile(r"\\([_#%&$])")
 _QUOTES = "`'\"*$“”‘’ "
 _AROUND = _QUOTES + "(){}[]\\"  # what models put around a score
-_DASHES = dict.fromkeys(map(ord, "\N{MINUS SIGN}\N{HYPHEN}\N{NON-BREAKING HYPHEN}\N{EN DASH}\N{EM DASH}"), "-")
-_SCORE_NAME = re.compile(
-    r"(?:[a-z ]*[:=(]|(?:(?:the|my|final) )*(?:score|rating|answer|judge?ment)(?: is)?) *", re.IGNORECASE
+_MINUS = re.compile("[\N{MINUS SIGN}\N{HYPHEN}\N{EN DASH}]|\N{EM DASH}(?=\\d)")
+_SCORE_NAME = re.compile(  # "score - 1" may mean both
+    r"\A(?:(?:(?:the|my|final) )*(?:score|rating|answer|judge?ment|verdict)(?: is)?(?: *[:=] *|(?! *- ) *)"
+    r"|(?:good|bad|correct|incorrect|right|wrong) *[:=(] *)",
+    re.IGNORECASE,
 )
 _SCORE = re.compile(r"([+-]?)1(?:\.0*)?(?![\d./])\D*")
 _OPTION = r"(?:(?:command|action|option|number|no\.?)\s*)?[#(\[]?(\d{1,6})[)\]]?"
 _NUMBERED = re.compile(_OPTION + r"\s*(?:[.:)-]\s*(?!\d).*)?")
-_NUMBER_BEFORE = re.compile(r"\A" + _OPTION + r"[\s.:)-]+")
-_NUMBER_AFTER = re.compile(r" ?[(\[]\d{1,6}[)\]]\Z")
+_NUMBER_BEFORE = re.compile(r"\A" + _OPTION + r"[\s.:)-]+(?!\d)")
+_NUMBER_AFTER = re.compile(r" [(\[]\d{1,6}[)\]]\Z")
 _LABEL = re.compile(r"\A[> ]*(?:(?:command|action|option|answer) ?[:=])?")
-_BRACKETS = "()[]{}<> "
+_PAIR = re.compile(r"\[(.*)\]|\((.*)\)|\{(.*)\}|<(.*)>")
 
 
 def boxed(text: str) -> list[str]:
@@ -46,13 +48,13 @@ def boxed(text: str) -> list[str]:
         if character == "{":
             opened.append(i)
         elif character == "}" and opened and (start := opened.pop()) in starts:
-            found.append((starts[start], text[start + 1 : i]))
+            found.append((starts[start], start + 1, i))
     outermost: list[str] = []
-    end = 0
-    for start, content in sorted(found):
-        if start >= end:
-            outermost.append(_without_latex(content))
-            end = start + len(content)
+    last = 0
+    for box, start, end in sorted(found):
+        if box >= last:
+            outermost.append(_without_latex(text[start:end]))
+            last = end
     return outermost
 
 
@@ -79,10 +81,8 @@ def parse_score(text: str) -> tuple[int | None, str]:
     found = boxed(said) or _BARE_BOX.findall(said)
     if not found:
         return None, "no boxed score, expected \\boxed{1} or \\boxed{-1}"
-    value = unicodedata.normalize("NFKC", found[-1].translate(_DASHES)).strip(_AROUND)
-    if name := _SCORE_NAME.match(value):
-        value = value[name.end() :]
-    value = value.strip(_AROUND).replace("- ", "-")
+    value = _MINUS.sub("-", unicodedata.normalize("NFKC", found[-1])).strip(_AROUND)
+    value = _SCORE_NAME.sub("", value, count=1).strip(_AROUND).replace("- ", "-")
     score = _SCORE.fullmatch(value)
     if score is None:
         return None, f"boxed {found[-1]!r}, expected 1 or -1"
@@ -96,16 +96,19 @@ def choose(answer: str, options: Sequence[str], numbered: bool, first: int = 1) 
     """
     by_text = {canonical(option): option for option in options}
     plain = canonical(answer)
-    bare = canonical(_LABEL.sub("", plain).strip(_BRACKETS))
+    bare = canonical(_LABEL.sub("", plain))
+    pair = _PAIR.fullmatch(bare)
     texts = [
         plain,
         bare,
-        canonical(_NUMBER_AFTER.sub("", plain)),
-        *([canonical(_NUMBER_BEFORE.sub("", bare, count=1))] if numbered else []),
+        canonical(_NUMBER_AFTER.sub("", bare)),
+        *([canonical(pair[pair.lastindex or 0])] if pair else []),
     ]
+    if numbered:
+        texts.append(canonical(_NUMBER_BEFORE.sub("", bare, count=1)))
     if found := next((by_text[text] for text in texts if text in by_text), None):
         return found
-    number = (_NUMBERED.fullmatch(plain) or _NUMBERED.fullmatch(bare)) if numbered else None
+    number = _NUMBERED.fullmatch(bare) if numbered else None
     if number is None:
         return None
     place = int(number[1]) - first

@@ -13,8 +13,8 @@ _WRAPPER = re.compile(r"\s*(?:markdown|md)\s*", re.IGNORECASE)  # names a block 
 def lines_of(text: str) -> list[str]:
     """The lines of a text, changed where models write fences that CommonMark would take for something else.
 
-    A line is split before a fence that opens after text, and after one that closes before text. A block in Markdown
-    gives way to the blocks within it. A fence is indented no more than the code in its block.
+    A line is split before a fence that opens after text, and after one that closes before text. If the first block is
+    in Markdown, it gives way to the blocks within it. A fence is indented no more than the first line of its block.
     """
     return _unindented(_unwrapped(_split(text)))
 
@@ -57,17 +57,10 @@ def _blocks(lines: list[str]) -> list[tuple[re.Match[str], int, int]]:
 
 
 def _unwrapped(lines: list[str]) -> list[str]:
-    wrapper = next(
-        (
-            start
-            for opens, start, end in _blocks(lines)
-            if _WRAPPER.fullmatch(opens[3]) and _names(lines[start + 1 : end])
-        ),
-        None,
-    )
-    if wrapper is None:
+    opens, start, end = next(iter(_blocks(lines)), (None, 0, 0))  # a block of Markdown after a program explains it
+    if opens is None or not (_WRAPPER.fullmatch(opens[3]) and _names(lines[start + 1 : end])):
         return lines
-    lines = [*lines[:wrapper], "", *lines[wrapper + 1 :]]
+    lines = [*lines[:start], "", *lines[start + 1 :]]
     opens, start, end = _blocks(lines)[-1]
     if end == len(lines) and not opens[3].strip():  # the fence that closed the wrapper opens a block now
         lines[start] = ""
@@ -85,8 +78,8 @@ def _unindented(lines: list[str]) -> list[str]:
     done = 0  # lines before it are in `changed`
     for opens, start, end in _blocks(lines):
         prefix, inner = opens[1], lines[start + 1 : end]
-        indents = [len(line) - len(line.lstrip()) for line in map(str.expandtabs, inner) if line.strip()]
-        if ">" in prefix or not indents or min(indents) >= len(prefix.expandtabs()):
+        first = next((line.expandtabs() for line in inner if line.strip()), "")
+        if ">" in prefix or not first or _names(inner) or len(first) - len(first.lstrip()) >= len(prefix.expandtabs()):
             continue
         changed += [*lines[done:start], prefix, lines[start][len(prefix) :]]
         changed += [*textwrap.dedent("\n".join(inner)).split("\n"), *(line.lstrip() for line in lines[end : end + 1])]

@@ -25,8 +25,9 @@ GIVEN, WANTED = ("input", "stdin"), ("output", "stdout")  # what blocks of a tes
 MAX_CHANGE = 20  # changes that are tried in one answer
 STRING_FENCE = "\ue000"  # begins a line that looks like a fence and is none; a private character of Unicode
 
+_ATTRIBUTES = ("sample", "example", "test", "expected")  # of an input or an output
 _LANGUAGE = re.compile(r"[a-z+#]+")
-_PROMPTED = re.compile(r"^>>>(?: |$)", re.MULTILINE)
+_SESSION = re.compile(r"(?:[ \t]*(?:#.*)?\n)*>>>(?: |$)", re.MULTILINE)
 _PROMPT = re.compile(r"(?:>>>|\.\.\.)(?: |$)")
 
 # Fences may be indented by any number of columns, and tags such as <think> begin no HTML. Rules ("hr") take quadratic
@@ -42,7 +43,7 @@ class Block:
     language: str
     """What its first line names, in lower case and without a version ("python" of "{.Python3}"), or "".
 
-    It is the first word that is Python's name or names a part of a test, or if there is none the first word.
+    A name may stand within the first word (`main.py`, `expected_output`), or after attributes (`title=...`, `sample`).
     """
     text: str
     """Its lines, without the indentation or quotation marks of the list or quotation around it."""
@@ -105,9 +106,19 @@ def _changes(lines: list[str], start: int, token: Token) -> Iterator[list[str]]:
 
 
 def _language(token: Token) -> str:
-    words = _LANGUAGE.findall(token.info.lower())
-    known = next((word for word in words if word in PYTHON or word in (*GIVEN, *WANTED)), (words or [""])[0])
-    return SESSION if known in PYTHON and _PROMPTED.search(token.content) and not compiles(token.content) else known
+    named = _named(token.info.lower())
+    return SESSION if named in PYTHON and _SESSION.match(token.content) and not compiles(token.content) else named
+
+
+def _named(info: str) -> str:
+    for part in info.split():
+        words = _LANGUAGE.findall(part)
+        known = PYTHON if "=" in part else {*PYTHON, *GIVEN, *WANTED}
+        if found := next((word for word in words if word in known), ""):
+            return found
+        if words and "=" not in part and part not in _ATTRIBUTES:
+            return words[0]
+    return ""
 
 
 def _plain(token: Token) -> str:

@@ -18,6 +18,10 @@ class BadProblem(ValueError):
     """A row is no problem. The message says why."""
 
 
+class LongNumber(str):
+    """A number of JSON with more than 4,300 digits, of which Python makes no int."""
+
+
 def split_file(folder: Path, split: str) -> Path:
     """The file of a split: `<split>` with one of ENDINGS. Raises TaskError if there is none, or more than one."""
     found = [path for ending in ENDINGS if (path := folder / f"{split}{ending}").is_file()]
@@ -146,11 +150,10 @@ def _loads(text: str) -> Any:
 
 
 def _whole_number(digits: str) -> int | str:
-    """Python makes no int of more than 4,300 digits: such a number stays a text."""
     try:
         return int(digits)
     except ValueError:
-        return digits
+        return LongNumber(digits)
 
 
 def _constant(name: str) -> float | None:

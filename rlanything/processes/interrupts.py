@@ -6,6 +6,8 @@ swallow it, and the run goes on. So `record_signals` has Python write every sign
 Source: docs.python.org, `signal.set_wakeup_fd` and `sys.unraisablehook`.
 """
 
+from __future__ import annotations
+
 import signal
 import socket
 import sys

@@ -151,7 +151,7 @@ def _has_key(wandb: Any) -> bool:
     try:
         settings.update_from_system_settings()
         settings.update_from_env_vars(dict(os.environ))
-    except ValueError as error:
+    except Exception as error:  # pydantic's, or one of W&B
         raise RunError(
             f"experiment.sinks: 'wandb' has wrong settings: {error}; correct its variables (WANDB_*)"
         ) from error

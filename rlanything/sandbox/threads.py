@@ -54,7 +54,7 @@ class Process(multiprocessing.dummy.Process):
         return self.ident
 
     def terminate(self) -> None:
-        """A thread cannot be ended: it ends with the program, as that waits for no daemon."""
+        """A thread cannot be ended. The program waits for it, unless it is a daemon."""
 
     kill = close = terminate
 
@@ -72,8 +72,9 @@ class Pool(multiprocessing.pool.ThreadPool):
         maxtasksperchild: int | None = None,
         context: object = None,
     ) -> None:
-        num_worker = MAX_WORKER if processes is None else min(processes, MAX_WORKER)
-        _Pool.__init__(self, num_worker, initializer, initargs)  # ThreadPool's own would call this one
+        if isinstance(self, Pool):  # else it is a ThreadPool, which calls this one by the name Pool
+            processes = MAX_WORKER if processes is None else min(processes, MAX_WORKER)
+        _Pool.__init__(self, processes, initializer, initargs)
 
 
 class ProcessPoolExecutor(ThreadPoolExecutor):

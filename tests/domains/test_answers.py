@@ -51,6 +51,12 @@ def test_boxes_are_read_with_braces_and_latex_in_them(text: str, contents: list[
         ("\\boxed{\N{HYPHEN}1}", -1), ("\\boxed{\N{NON-BREAKING HYPHEN}1}", -1), ("\\boxed{\N{EM DASH}1}", -1),
         (r"\boxed{\text{Final score: } 1}", 1), (r"\boxed{The score is -1}", -1), (r"\boxed{My rating = 1}", 1),
         (r"\boxed{\displaystyle -1}", -1), (r"\boxed{\left(-1\right)}", -1), (r"\boxed{good (1)}", 1),
+        *((rf"\boxed{{{said}}}", None) for said in (
+            "x = 1", "n=-1", "P(1)", "f(-1)=x", "not (1)", "failed tests: 1", "The correct answer is (1)",
+            "penalty: -1",
+            "no = 1, yes", "Score — 1", "Score - 1", "Score – 1",
+        )),
+        (r"\boxed{⁻1}", -1), (r"\boxed{⁻¹}", -1), (r"\boxed{Verdict: - 1}", -1),
         (r"\boxed{bad: -1}", -1), (r"\boxed{good (10)}", None), (r"\boxed{good 1}", None), (r"\boxed{0 or (1)}", None),
         (r"\boxed{1} then \boxed{unsure}", None), (r"\boxed{--1}", None), (r"\boxed{0.1}", None),
     ],
@@ -92,6 +98,24 @@ def test_numbers_may_begin_with_zero() -> None:
         None,
         None,
     ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "option"),
+    [
+        ("2. open door (blue)", "open door (blue)"), ("option 1: open door (red)", "open door (red)"),
+        ("9. open door (red)", "open door (red)"), ("Action: open door (red)", "open door (red)"),
+        ("[open door (red)]", "open door (red)"), ("2", "open door (red)"), ("(2)", "open door (red)"),
+    ],
+)  # fmt: skip
+def test_brackets_may_belong_to_an_option(answer: str, option: str) -> None:
+    assert choose(answer, ("go to bed 1", "open door (red)", "open door (blue)"), numbered=True) == option
+
+
+def test_numbers_as_options_are_no_numbers_of_options() -> None:
+    options = ("0", "1", "2", "3")
+    assert [choose(answer, options, True, first=0) for answer in ("1.2", "2.0", "2")] == [None, None, "2"]
+    assert [choose(answer, options, False) for answer in ("2(1)", "<2", "<2>")] == [None, None, "2"]
 
 
 def test_options_keep_their_own_letters() -> None:

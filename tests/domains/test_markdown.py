@@ -61,7 +61,9 @@ def test_a_block_is_read_wherever_it_stands(text: str) -> None:
         ("python:main.py", "python"), ('python title="main.py"', "python"), ("{.python}", "python"),
         ("{.python .numberLines}", "python"), ("{python}", "python"), ("cpp", "cpp"), ("c++", "c++"), ("", ""),
         ("main.py", "py"), ("language-python", "python"), ("lang=python", "python"), ('title="main.py" python', "py"),
-        ("expected_output", "output"), ("test_input", "input"), ("Sample input", "input"), ("text of it", "text"),
+        ('bash title="run.py"', "bash"), ("diff main.py", "diff"), ('cpp title="input.txt"', "cpp"),
+        ('title="input.txt" cpp', "cpp"), ("expected_output", "output"),
+        ("test_input", "input"), ("Sample input", "input"), ("text of it", "text"),
         (" input ", "input"), ("Output:", "output"),
     ],
 )  # fmt: skip
@@ -108,6 +110,28 @@ def test_a_session_in_a_block_of_python_is_a_session() -> None:
     program = 'def f(n):\n    """Square.\n\n    >>> f(2)\n    4\n    """\n    return n * n\n'
     (block,) = fenced_blocks(f"{F}python\n{program}{F}")
     assert (block.language, block.text) == ("python", program)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'{F}python\n"""\n>>> f(2)\n4\n"""\ndef f(n):\n    return n\nprint(f(2)){F}',
+        f'{F}python\n"""\n>>> f(2)\n"""\ns = """\n{F}\nx\n{F}\n"""\nprint(s)\n{F}',
+        f"  {F}python\n  s = '''\nabc\n'''\n  print(s)\n  {F}\n",
+        f"  {F}python\n  if 1:\n      print(1)\n# done\n  {F}",
+        f"1. Code:\n   {F}python\n   print(1)\n\nThat is all.\n",
+        f"{F}python\nprint(1)\n{F}\n{F}markdown\n# Use\n{F}python\nimport x; print(x\n{F}\n{F}",
+    ],
+    ids=range(6),
+)
+def test_what_commonmark_reads_well_stays_as_it_is(text: str) -> None:
+    block = fenced_blocks(text)[0]
+    assert block.language == "python" and "print(" in block.text and compiles(block.text)
+
+
+def test_blocks_in_a_list_that_no_fence_closes_end_with_it() -> None:
+    blocks = fenced_blocks(f"1. Input:\n   {F}input\n   3\n\n2. Output:\n   {F}output\n   4\n   {F}\n")
+    assert [(block.language, block.text.strip()) for block in blocks] == [("input", "3"), ("output", "4")]
 
 
 def test_a_console_session_is_the_program_that_was_typed() -> None:

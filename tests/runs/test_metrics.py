@@ -89,8 +89,9 @@ def test_wandb_without_a_key_is_named_before_anything_is_loaded(tmp_path):
     for extra in ({"WANDB_MODE": "offline"}, {"WANDB_API_KEY": "0" * 40}):
         taken = subprocess.run(asked, env=env | extra, capture_output=True, text=True, timeout=60)
         assert taken.stdout == "taken\n", taken.stderr
-    wrong = subprocess.run(asked, env=env | {"WANDB_MODE": "of"}, capture_output=True, text=True, timeout=60)
-    assert "RunError: experiment.sinks: 'wandb' has wrong settings" in wrong.stderr
+    for extra in ({"WANDB_MODE": "of"}, {"WANDB_PROJECT": "a/b"}, {"WANDB_API_KEY": "key "}):
+        wrong = subprocess.run(asked, env=env | extra, capture_output=True, text=True, timeout=60)
+        assert "RunError: experiment.sinks: 'wandb' has wrong settings" in wrong.stderr
     (tmp_path / "wandb").mkdir()
     (tmp_path / "wandb" / "settings").write_text("[default]\nmode = offline\n")
     taken = subprocess.run(asked, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60)

@@ -320,6 +320,8 @@ def test_room_for_a_stack_is_no_memory_for_anything_else(sandbox):
         "p = Process(target=q.put, args=(7,))\np.start()\np.join()\nprint(q.get(), p.exitcode, Value('i', 3).value)",
         "from concurrent.futures import ProcessPoolExecutor\nwith ProcessPoolExecutor(2) as e:\n"
         "    print(list(e.map(abs, [-1, 2])))",
+        "from multiprocessing.pool import ThreadPool\nimport threading\nbarrier = threading.Barrier(10)\n"
+        "print(len(ThreadPool(10).map(lambda i: barrier.wait(5), range(10), 1)))",
         "from multiprocessing.pool import ThreadPool\nprint(ThreadPool(3).map(abs, [-1, 2]))",
         "import multiprocessing as mp, ctypes\ntotals, n = mp.Array('i', 3), mp.Value(ctypes.c_long, 2, lock=True)\n"
         "def f(i):\n    with n.get_lock():\n        totals[i] += i; n.value += 1\n"

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rlanything.domains.rows import BadProblem
+from rlanything.domains.rows import BadProblem, LongNumber
 
 TIME_LIMIT_S = 4.0  # time limit of a problem that names none [s]
 MAX_TIME_LIMIT_S = 600.0  # a longer limit is a mistake in the data, such as milliseconds
@@ -192,6 +192,8 @@ def _plain(name: str, item: object) -> str:
 
 def calls(name: str, given: object, wanted: object) -> tuple[str, str]:
     """Arguments and result of a call: values of JSON, or texts that hold them, one argument a line."""
+    if _holds_long([given, wanted]):
+        raise BadProblem(f"{name}: a number of more than 4,300 digits; expected it within a text of JSON")
     if isinstance(given, list):
         return "\n".join(map(json.dumps, given)), json.dumps(wanted)
     if not isinstance(given, str):
@@ -204,6 +206,12 @@ def calls(name: str, given: object, wanted: object) -> tuple[str, str]:
     except (ValueError, RecursionError) as error:
         raise BadProblem(f"{name}: {given!r:.80} and {wanted!r:.80}: expected values in JSON ({error})") from error
     return "\n".join(arguments), result
+
+
+def _holds_long(value: object) -> bool:
+    if isinstance(value, list | Mapping):
+        return any(map(_holds_long, value.values() if isinstance(value, Mapping) else value))
+    return isinstance(value, LongNumber)
 
 
 def _one_line(text: str) -> str:

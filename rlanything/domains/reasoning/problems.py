@@ -66,25 +66,31 @@ def _question(row: Mapping[str, Any]) -> str:
 
 def _truth(row: Mapping[str, Any]) -> str | int:
     """The answer of the first field that holds one. Raises BadProblem if there is none, or none that can be used."""
+    is_choice, long = bool(row.get("choices")), ""
     for name in ANSWERS:
         value = row.get(name)
         if isinstance(value, Mapping):
             value = value.get("ground_truth")
         if isinstance(value, list) and len(value) == 1:
             value = value[0]
-        if value is None or isinstance(value, Mapping) or (isinstance(value, str) and holds_objects(value)):
+        if (
+            value is None
+            or value == []
+            or isinstance(value, Mapping)
+            or (isinstance(value, str) and holds_objects(value))
+        ):
             continue
-        if isinstance(value, float):
-            value = repr(value)
+        if isinstance(value, float):  # pandas makes floats of integers if one is missing
+            value = int(value) if is_choice and value.is_integer() else repr(value)
         if isinstance(value, int) and not isinstance(value, bool):
             return value
         if not isinstance(value, str):
             raise BadProblem(f"{name}: found {value!r:.80}, expected one answer, as a text or a number")
         if normal(final := _final(value)):
-            if len(normal(final)) > LONGEST:
-                raise BadProblem(f"{name}: found a text of {len(final)} characters, expected a short answer")
-            return final.strip()
-    raise BadProblem(f"answer: none of the fields {', '.join(ANSWERS)} holds an answer, or tests of a program")
+            if is_choice or len(normal(final)) <= LONGEST:
+                return final.strip()
+            long = f"; {name} has {len(final)} characters, expected a short answer"
+    raise BadProblem(f"answer: none of the fields {', '.join(ANSWERS)} holds an answer, or tests of a program{long}")
 
 
 def _final(text: str) -> str:

@@ -49,7 +49,10 @@ def _of_asserts(code: str, entry_point: str) -> dict[str, Any]:
     """
     function = entry_point.replace("()", "")
     try:
-        calls = [_call(test, {"candidate", function.rpartition(".")[2]}) for test in _asserted(ast.parse(code))]
+        module = ast.parse(code)
+        parameters = [f.args.args[0].arg for f in module.body if isinstance(f, ast.FunctionDef) and f.args.args]
+        names = {"candidate", function.rpartition(".")[2], *parameters}
+        calls = [_call(test, names) for test in _asserted(module)]
         order = next((list(named) for _, named, _ in calls if named), [])  # as a rule that of the function's parameters
         if any(named and set(named) != set(order) for _, named, _ in calls):
             raise ValueError("keywords that differ from call to call")
@@ -74,7 +77,8 @@ def _asserted(module: ast.Module) -> list[ast.expr]:
 def _call(test: ast.expr, names: set[str]) -> tuple[list[Any], dict[str, Any], Any]:
     """Arguments, keyword arguments and result of `call(...) == value`, where the call is of one of `names`.
 
-    Raises ValueError or TypeError if it is something else, or holds what JSON would change.
+    Raises ValueError or TypeError if it is something else, or holds a dictionary that JSON would change. Tuples become
+    lists.
     """
     if not (isinstance(test, ast.Compare) and isinstance(test.left, ast.Call) and len(test.ops) == 1):
         raise ValueError(f"found {ast.unparse(test):.60}")
@@ -82,7 +86,8 @@ def _call(test: ast.expr, names: set[str]) -> tuple[list[Any], dict[str, Any], A
     if not (isinstance(test.ops[0], ast.Eq) and isinstance(function, ast.Name) and function.id in names):
         raise ValueError(f"found {ast.unparse(test):.60}")
     given = [ast.literal_eval(node) for node in test.left.args]
-    if any(keyword.arg is None for keyword in test.left.keywords):
+    keywords = {keyword.arg for keyword in test.left.keywords}
+    if None in keywords or len(keywords) < len(test.left.keywords):
         raise ValueError(f"found {ast.unparse(test):.60}")
     named = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in test.left.keywords}
     wanted = ast.literal_eval(test.comparators[0])

@@ -8,7 +8,7 @@ from coding_world import rows
 
 from rlanything.domains.coding.compare import same_output, same_value
 from rlanything.domains.coding.problems import BadProblem, check_row
-from rlanything.domains.rows import read_checked
+from rlanything.domains.rows import LongNumber, read_checked
 from rlanything.errors import TaskError
 
 GOOD = {"question": "Print 1.", "test_method": "stdio", "test_time_limit": 1, "test_input": ["", "x"]}
@@ -32,6 +32,10 @@ def test_a_row_becomes_a_payload_without_its_repeated_tests():
     [
         ({"question": " "}, "question"),
         ({"question": None}, "question"),
+        (
+            {"test_method": None, "fn_name": "f", "test_input": [[[LongNumber("7")]], [[1]]], "test_output": [1, 1]},
+            "4,300 digits",
+        ),
         ({"question": None, "prompt": "Print 1."}, "question.*rename the field 'prompt'"),
         ({"test_method": "function"}, "fn_name"),
         ({"test_method": "interactive"}, "test_method"),

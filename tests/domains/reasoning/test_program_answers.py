@@ -63,7 +63,7 @@ def test_programs_are_tried_on_the_tests_of_published_rows(tmp_path, truth, prog
 
 
 def test_keywords_of_asserts_stand_in_one_order():
-    code = "assert f(5, a=1, b=2) == 3\nassert f(5, b=4, a=3) == -1\ndef check(candidate):\n  assert candidate(1) == 2"
+    code = "assert f(5, a=1, b=2) == 3\nassert f(5, b=4, a=3) == -1\ndef check(g):\n  assert g(1) == 2"
     payload = check_row(row({"test_code": code, "entry_point": "f"}))
     assert payload["tests"] == [["5\n1\n2", "3"], ["5\n3\n4", "-1"], ["1", "2"]]
 
@@ -123,6 +123,7 @@ def test_rows_hold_tests_as_objects_or_as_texts_and_say_what_is_asked():
         ({"test_code": "if 0:\n  assert f(1) == 2\nassert f(1) == 3", "entry_point": "f"}, "within another"),
         ({"test_code": "assert f({1: 2}) == 2", "entry_point": "f"}, "keys that are no texts"),
         ({"test_code": "assert f([({'a': [{1: 2}]},)]) == 2", "entry_point": "f"}, "keys that are no texts"),
+        ({"test_code": "assert f(a=1, a=2) == 2", "entry_point": "f"}, "test_code: expected asserts"),
         ({"test_code": "assert f(a=1) == 2\nassert f(b=1) == 2", "entry_point": "f"}, "keywords that differ"),
         ({"test_code": "assert f(*[1]) == 2", "entry_point": "f"}, "test_code: expected asserts"),
         ({"test_code": "assert f(**{'a': 1}) == 2", "entry_point": "f"}, "test_code: expected asserts"),

@@ -72,6 +72,18 @@ def play(domain, *responses, task=0):
             {"question": "P", "choices": ["x", "y"], "answer": "B", "kind": "problem"},
         ),
         (
+            {"question": "P", "answer": 1.0, "choices": ["x", "y" * 400]},
+            {"question": "P", "choices": ["x", "y" * 400], "answer": "B", "kind": "problem"},
+        ),
+        (
+            {"question": "P", "answer": "y" * 400, "choices": ["x", "y" * 400]},
+            {"question": "P", "choices": ["x", "y" * 400], "answer": "B", "kind": "problem"},
+        ),
+        (
+            {"question": "P", "answer": [], "final_answer": "We see. " * 60, "solution": "\\boxed{5}"},
+            {"question": "P", "answer": "5", "kind": "problem"},
+        ),
+        (
             {"question": "P", "answer": 4, "choices": [2, 4, 8]},
             {"question": "P", "choices": ["2", "4", "8"], "answer": "B", "kind": "problem"},
         ),
