@@ -138,6 +138,7 @@ def assert_alike(one, two):
         torch.testing.assert_close(two["weights"][name], tensor, rtol=0, atol=2e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_a_learners_groups_wait_as_long_as_the_timeout_says(model_folder):
     code = (

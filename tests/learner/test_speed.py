@@ -27,7 +27,7 @@ def fused(monkeypatch):
     return made
 
 
-@pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])
+@pytest.mark.parametrize("zero_stage", [0, *(pytest.param(stage, marks=pytest.mark.slow) for stage in (1, 2)), 3])
 def test_a_fused_optimizer_learns_the_same_and_continues_bit_for_bit(
     make_learner, tmp_path, zero_stage, request, monkeypatch
 ):

@@ -239,6 +239,7 @@ def test_spread_keeps_both_ends() -> None:
     assert excerpts.spread([2, 1], 8) == [2, 1]
 
 
+@pytest.mark.slow
 def test_page_stays_small_however_long_the_run(folder: RunFolder) -> None:
     """12 steps with long texts stand for the episodes, 3000 records for the curves, 500 families for the tasks."""
     metrics = Metrics(folder)
