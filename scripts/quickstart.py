@@ -1,7 +1,7 @@
 """From nothing to a report: tasks, a tiny model, three warm starts of it, the closed loop.
 
 Tasks and models of texts are made anew, byte for byte the same, in seconds. The model of images, warm starts and loop
-keep what they finished.
+keep what they finished. If the loop was begun, it alone goes on.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from coding_problems import GENERATED
 from reasoning_problems import GENERATED_REASONING
@@ -107,6 +108,17 @@ def stages(domain: str, seed: int, overrides: list[str]) -> list[tuple[str, list
     ]
 
 
+def has_begun(domain: str, seed: int, overrides: list[str]) -> bool:
+    """True if the closed loop was begun with models that are still there: it goes on with them.
+
+    The warm starts would make others if the code has changed since, and the loop refuses to go on with others.
+    """
+    plan, own = QUICKSTARTS[domain], f"_{seed}" if seed else ""
+    models = (Path(plan.cache, f"{role}{own}", "config.json") for role in plan.start)
+    own_place = any(override.startswith("experiment.") for override in overrides)
+    return not own_place and Path("runs", plan.run + own, "models.json").is_file() and all(m.is_file() for m in models)
+
+
 def run(command: list[str]) -> int:
     """Run a stage to its end, whatever interrupts this script; returns its exit status.
 
@@ -129,7 +141,11 @@ def main() -> None:
     args = parser.parse_args()
     started = time.perf_counter()
     found = stages(args.domain, args.seed, args.overrides)
-    for what, command in found[:-1] if args.models else found:
+    if args.models:
+        found = found[:-1]
+    elif has_begun(args.domain, args.seed, args.overrides):
+        found = found[-1:]
+    for what, command in found:
         print(f"[{time.perf_counter() - started:5.0f} s] {what}", flush=True)
         if status := run(command):
             sys.exit(status)
