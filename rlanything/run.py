@@ -26,7 +26,8 @@ from rlanything.plan.prompts import check_templates
 from rlanything.plan.tasks import training_tasks
 from rlanything.processes.environment import hidden_accelerators
 from rlanything.processes.versions import check_vllm
-from rlanything.rollout.collect import Collect, Collector
+from rlanything.rollout.collect import Batch, Collect, Collector
+from rlanything.rollout.digest import Digest
 from rlanything.runs.folder import RunFolder
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class Run:
                 with _timed(f"the {role} engine", say):
                     self.models[role] = self._chat_model(role, chats[role], folder)
                 self._closing.callback(self.models[role].engine.close)
-            self.collect: Collect = (
+            self._collect: Collect = (
                 self.cluster.collector(self.models, splits)
                 if self.cluster
                 else Collector(self.domain, self.models["policy"], self.models.get("reward"), config)
@@ -108,6 +109,12 @@ class Run:
             self._asleep = not cache
             for model in self.models.values():
                 model.engine.wake(cache)
+
+    async def collect(self, batch: Batch, on_end: Callable[[], None]) -> list[Digest]:
+        """Play a batch as `Collector.collect` does. Meanwhile each engine in a process of its own has a core."""
+        others = sum(self.config.engine.of(role).own_process for role in self.models) if not self.cluster else 0
+        with _fewer_threads(others):
+            return await self._collect(batch, on_end)
 
     def clear_caches(self) -> None:
         """Drop the caches of all engines."""
@@ -175,6 +182,17 @@ class Run:
         learner = LocalLearner(config.model.of(role), training, total, temperature, config.experiment.seed, log)
         self._closing.callback(learner.close)
         return learner
+
+
+@contextmanager
+def _fewer_threads(num: int) -> Iterator[None]:
+    """Use `num` threads less in the block. If there are more threads than cores, OpenMP's spin while they wait."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(max(1, before - num))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextmanager
