@@ -1,4 +1,4 @@
-"""What a run does around its parts."""
+"""A run shares the cores among the engines that play."""
 
 import asyncio
 

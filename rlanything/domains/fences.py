@@ -68,7 +68,7 @@ def _unwrapped(lines: list[str]) -> list[str]:
 
 
 def _names(lines: list[str]) -> bool:
-    """Does a fence among the lines name a language?"""
+    """Say whether a fence among the lines names a language."""
     return any((opens := _OPENS.match(line)) and opens[3].strip() for line in lines)
 
 

@@ -41,9 +41,9 @@ class Block:
     """A fenced block."""
 
     language: str
-    """What its first line names, in lower case and without a version ("python" of "{.Python3}"), or "".
+    """The name in its first line, in lower case and without a version ("python" of "{.Python3}"), or "".
 
-    A name may stand within the first word (`main.py`, `expected_output`), or after attributes (`title=...`, `sample`).
+    It may stand within the first word (`main.py`, `expected_output`), or after attributes (`title=...`, `sample`).
     """
     text: str
     """Its lines, without the indentation or quotation marks of the list or quotation around it."""

@@ -151,9 +151,9 @@ def _has_key(wandb: Any) -> bool:
     try:
         settings.update_from_system_settings()
         settings.update_from_env_vars(dict(os.environ))
-    except Exception as error:  # pydantic's, or one of W&B
+    except (ValueError, wandb.errors.UsageError) as error:  # pydantic's, and W&B's own
         raise RunError(
-            f"experiment.sinks: 'wandb' has wrong settings: {error}; correct its variables (WANDB_*)"
+            f"experiment.sinks: 'wandb' has wrong settings: {error}; correct WANDB_* or wandb/settings"
         ) from error
     if settings.mode != "online" or settings.api_key or settings.identity_token_file:
         return True

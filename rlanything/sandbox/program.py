@@ -46,6 +46,7 @@ _DESCRIPTOR = re.compile(
     r"/dev/(?P<name>stdin|stdout|stderr)|/(?:dev|proc/self|proc/thread-self)/fd/(?P<number>\d{1,4})"
 )
 _open, _open_descriptor, _set_stack_size = open, os.open, threading.stack_size
+_FileIO: Any = io.FileIO
 
 for _name in PRELOADED:
     importlib.import_module(_name)
@@ -86,6 +87,7 @@ def prepare() -> None:
         setattr(sys, f"__{name}__", stream)
     builtins.open = io.open = _named_as(_open, _open_standard)
     os.open = _named_as(_open_descriptor, _open_standard_descriptor)
+    io.FileIO = _named_as(_FileIO, FileIO)  # type: ignore[misc]
     threading.stack_size = _named_as(_set_stack_size, _stack_size)
     use_threads_for_processes()
 
@@ -145,6 +147,20 @@ def _open_standard_descriptor(path: Any, *args: Any, **kwargs: Any) -> int:
     """Replace `os.open` likewise."""
     fd = _duplicate(path, None)
     return _open_descriptor(path, *args, **kwargs) if fd is None else fd
+
+
+class _FileIOType(type):
+    """Takes the interpreter's own raw files, such as those of the standard streams, for instances of `FileIO` too."""
+
+    def __instancecheck__(cls, thing: object) -> bool:
+        return isinstance(thing, _FileIO) if cls is FileIO else super().__instancecheck__(thing)
+
+
+class FileIO(_FileIO, metaclass=_FileIOType):
+    """Replaces `io.FileIO` likewise."""
+
+    def __init__(self, file: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(_duplicate(file, file), *args, **kwargs)
 
 
 def _duplicate(path: Any, otherwise: Any) -> Any:

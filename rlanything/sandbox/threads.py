@@ -120,7 +120,7 @@ class Manager:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Nothing is to be closed."""
+        """No process is there to end."""
 
     def start(self, *args: object) -> None:
         """No process serves the objects."""

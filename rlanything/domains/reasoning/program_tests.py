@@ -66,7 +66,7 @@ def _of_asserts(code: str, entry_point: str) -> dict[str, Any]:
 
 
 def _asserted(module: ast.Module) -> list[ast.expr]:
-    """What the module or its functions assert. Raises ValueError for an assert in a loop, a branch or a class."""
+    """Return what module and functions assert. Raises ValueError for an assert in a loop, a branch or a class."""
     bodies = [module.body, *(node.body for node in module.body if isinstance(node, ast.FunctionDef))]
     found = [node.test for body in bodies for node in body if isinstance(node, ast.Assert)]
     if len(found) != sum(isinstance(node, ast.Assert) for node in ast.walk(module)):
