@@ -54,14 +54,18 @@ def choice(
 ) -> tuple[list[Message], str] | None:
     """A demonstration of choosing a verifier: the prompt and the answer, or None if all ways are equally long.
 
-    `checks` are the instructions of a family's verifiers, `ways` the lengths of their solutions, by name.
+    `checks` are the instructions of a family's verifiers, `ways` the lengths of their solutions, by name. The answer is
+    the verifier with the shortest way that is longer, or shorter, than the task's: a little harder, or as easy as can
+    be. Ways that are much longer are not solved at all.
     """
     direction = rng.choice([Direction.HARDER, Direction.EASIER])
     harder = direction is Direction.HARDER
-    pairs = [(a, b) for a in ways for b in ways if (ways[b] > ways[a] if harder else ways[b] < ways[a])]
-    if not pairs:
+    fitting = {now: [b for b in ways if (ways[b] > ways[now] if harder else ways[b] < ways[now])] for now in ways}
+    changeable = [now for now, others in fitting.items() if others]
+    if not changeable:
         return None
-    now, other = rng.choice(pairs)
+    now = rng.choice(changeable)
+    other = min(fitting[now], key=ways.__getitem__)
     accuracy = rng.uniform(0.8, 1.0) if harder else rng.uniform(0.0, 0.2)
     asked = prompts.rewrite(checks, (now, checks[now]), direction, round(accuracy * 8) / 8, "", style)
     return asked, json.dumps({other: checks[other]}, ensure_ascii=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -17,6 +18,7 @@ from rlanything.domains.osworld.actions import Action, read_response
 from rlanything.domains.osworld.canvas.demonstrations import response
 from rlanything.domains.osworld.canvas.goals import instruction
 from rlanything.domains.osworld.canvas.solver import solve
+from rlanything.domains.osworld.rewriting import choice
 from rlanything.domains.parts import RejectedTask
 from rlanything.domains.registry import make_domain
 from rlanything.errors import TaskError
@@ -184,6 +186,17 @@ def test_demonstrations_act_judge_and_choose_as_the_domain_reads_them(domain):
     assert 40 < scores.count(1) < 160 and scores.count(1) + scores.count(-1) == 200
     for conversation in islice(domain.demonstrations("rewriter", "train", 0), 20):
         assert json.loads(conversation.messages[-1]["content"])
+
+
+def test_the_rewriter_is_shown_the_next_longer_way_or_the_shortest():
+    checks = {name: f"do {name}" for name in ("a", "b", "c", "d")}
+    ways = {"a": 2, "b": 4, "c": 4, "d": 9}
+    shown = [choice(checks, ways, random.Random(seed), "compact") for seed in range(60)]
+    words = [(asked[-1]["content"], next(iter(json.loads(answer)))) for asked, answer in shown]
+    found = {(asked.split("Task: ")[1][0], asked.split("Make it ")[1], answer) for asked, answer in words}
+    harder = {("a", "harder.", "b"), ("b", "harder.", "d"), ("c", "harder.", "d")}
+    assert found == harder | {(now, "easier.", "a") for now in ("b", "c", "d")}
+    assert choice(checks, dict.fromkeys(checks, 3), random.Random(0), "compact") is None
 
 
 def test_demonstrations_repeat_with_their_seed(domain):
