@@ -23,8 +23,9 @@ if [ ${#missing[@]} -gt 0 ]; then
     exit 1
   fi
   echo "desktop: installing ${#missing[@]} Debian packages"
+  $root env DEBIAN_FRONTEND=noninteractive dpkg --configure -a > /dev/null  # what an interrupted installation left
   $root apt-get update -qq
-  DEBIAN_FRONTEND=noninteractive $root apt-get install -y -qq --no-install-recommends "${missing[@]}" > /dev/null
+  $root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" > /dev/null
 fi
 mkdir -p "$folder"
 pinned="pyautogui==0.9.54 mouseinfo==0.1.3 pymsgbox==2.0.1 pytweening==1.2.0 pyscreeze==1.0.1 pyperclip==1.11.0"

@@ -171,25 +171,9 @@ class Rewriting:
     def critic(self, group: Group) -> str:
         """A summary for the rewriter of how the task's episodes went.
 
-        By default it holds the reward model's commonest remarks on good and on bad steps, in solved and in failed
-        episodes, each with the step's action.
+        By default it holds the reward model's `remarks`.
         """
-        lines = []
-        for solved in (True, False):
-            trajectories = {t.index: t for t in group.valid if t.success is solved}
-            if not trajectories:
-                continue
-            lines.append(f"{len(trajectories)} {'solved' if solved else 'failed'} episodes:")
-            for wanted, word in ((1, "good"), (-1, "bad")):
-                remarks = Counter(
-                    f"{self.told(trajectories[episode].turns[i])}: {' '.join(judgement.text.split())}"
-                    for judgement in group.judgements
-                    for (episode, i), score in judgement.scores.items()
-                    if score == wanted and episode in trajectories
-                )
-                commonest = sorted(remarks, key=lambda remark: (-remarks[remark], remark))[:MAX_REMARKS]
-                lines += [f"- {word} x{remarks[remark]}: {remark}" for remark in commonest]
-        return "\n".join(lines)
+        return remarks(group, self.told)
 
     def told(self, turn: Turn) -> str:
         """A turn in a few words, for the summary: its action."""
@@ -200,6 +184,29 @@ class Rewriting:
 
     def settle(self, task: Task, accepted: bool) -> None:
         """Keep or remove the files of a candidate that was accepted or dropped."""
+
+
+def remarks(group: Group, told: Callable[[Turn], str]) -> str:
+    """The reward model's commonest remarks on good and on bad steps, in solved and in failed episodes.
+
+    Each stands with the step, as `told` says it.
+    """
+    lines = []
+    for solved in (True, False):
+        trajectories = {t.index: t for t in group.valid if t.success is solved}
+        if not trajectories:
+            continue
+        lines.append(f"{len(trajectories)} {'solved' if solved else 'failed'} episodes:")
+        for wanted, word in ((1, "good"), (-1, "bad")):
+            said = Counter(
+                f"{told(trajectories[episode].turns[i])}: {' '.join(judgement.text.split())}"
+                for judgement in group.judgements
+                for (episode, i), score in judgement.scores.items()
+                if score == wanted and episode in trajectories
+            )
+            commonest = sorted(said, key=lambda remark: (-said[remark], remark))[:MAX_REMARKS]
+            lines += [f"- {word} x{said[remark]}: {remark}" for remark in commonest]
+    return "\n".join(lines)
 
 
 class Demonstrating(ABC):

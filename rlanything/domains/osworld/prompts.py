@@ -24,7 +24,8 @@ REWRITE_SYSTEM = (
     "You choose tasks for an agent that operates a computer. You read the checks that exist for this computer, each "
     "with an instruction, the task as it is now, and how the agent does on it. Choose a check that makes the task "
     "easier or harder as asked, or keep the check and write its instruction with more or fewer hints. The instruction "
-    'must ask for exactly what the check tests. Answer with one JSON object {"check": "instruction"}.'
+    'must ask for exactly what the check tests. Answer with one JSON object {"check": "instruction"}, or '
+    '{"check": null} if the check\'s own instruction serves.'
 )
 DESCRIPTIONS = {
     "keys": {"type": "array", "items": {"type": "string"}, "description": "Keys pressed together."},

@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from rlanything.domains.answers import last_object
 from rlanything.domains.osworld import prompts
@@ -10,6 +10,8 @@ from rlanything.domains.osworld.actions import spoken
 from rlanything.domains.osworld.world import World, payload
 from rlanything.domains.parts import RejectedTask, Rewriting, variant_of
 from rlanything.types import Direction, Message, Task, Turn
+
+NUM_EPISODE = 8  # of a task, in demonstrations
 
 
 class FamilyRewriting(Rewriting):
@@ -29,12 +31,13 @@ class FamilyRewriting(Rewriting):
         found = last_object(text, ())
         if found is None:
             raise RejectedTask("no_proposal", 'no JSON object {"check": "instruction"}')
-        texts = [words for words in found.values() if isinstance(words, str) and words.strip()]
+        texts = [words for words in found.values() if words is None or (isinstance(words, str) and words.strip())]
         if len(found) != 1 or len(texts) != 1:
             raise RejectedTask("schema", f"found {json.dumps(found)[:200]}, expected one check with its instruction")
-        [name], family, words = found, task.payload["family"], " ".join(texts[0].split())
+        [name], family = found, task.payload["family"]
         if name not in (known := self.world.instructions(family)):
             raise RejectedTask("unknown_verifier", f"{name}, expected one of {', '.join(known)}")
+        words = " ".join((texts[0] or known[name]).split())
         if not words.isprintable():
             raise RejectedTask("schema", "found control characters or halves of characters, expected plain text")
         if len(words) > self.max_instruction:
@@ -50,25 +53,32 @@ class FamilyRewriting(Rewriting):
 
 
 def choice(
-    checks: Mapping[str, str], ways: Mapping[str, int], rng: random.Random, style: str
+    checks: Mapping[str, str],
+    ways: Mapping[str, int],
+    rng: random.Random,
+    style: str,
+    critic: Callable[[str, int], str] = lambda now, solved: "",
 ) -> tuple[list[Message], str] | None:
-    """A demonstration of choosing a verifier: the prompt and the answer, or None if all ways are equally long.
+    """A demonstration of choosing a verifier: the prompt and the answer, or None if no other one fits.
 
-    `checks` are the instructions of a family's verifiers, `ways` the lengths of their solutions, by name. The answer is
-    the verifier with the shortest way that is longer, or shorter, than the task's: a little harder, or as easy as can
-    be. Ways that are much longer are not solved at all.
+    `checks` are the instructions of a family's verifiers, `ways` the lengths of their solutions, by name. `critic` says
+    how the episodes of a verifier went, of which so many of `NUM_EPISODE` were solved. Harder is the next longer way,
+    because a much longer one is not solved at all. Easier is the shortest way of another verifier, even if the task's
+    own is shorter: what it asks for may be easier. In the compact style the answer keeps the check's words, because a
+    tiny model that copies them makes mistakes.
     """
     direction = rng.choice([Direction.HARDER, Direction.EASIER])
     harder = direction is Direction.HARDER
-    fitting = {now: [b for b in ways if (ways[b] > ways[now] if harder else ways[b] < ways[now])] for now in ways}
+    fitting = {now: [b for b in ways if (ways[b] > ways[now] if harder else b != now)] for now in ways}
     changeable = [now for now, others in fitting.items() if others]
     if not changeable:
         return None
     now = rng.choice(changeable)
     other = min(fitting[now], key=ways.__getitem__)
-    accuracy = rng.uniform(0.8, 1.0) if harder else rng.uniform(0.0, 0.2)
-    asked = prompts.rewrite(checks, (now, checks[now]), direction, round(accuracy * 8) / 8, "", style)
-    return asked, json.dumps({other: checks[other]}, ensure_ascii=False)
+    solved = rng.randint(NUM_EPISODE - 1, NUM_EPISODE) if harder else rng.randint(0, 1)
+    accuracy, told = solved / NUM_EPISODE, critic(now, solved)
+    asked = prompts.rewrite(checks, (now, checks[now]), direction, accuracy, told, style)
+    return asked, json.dumps({other: None if style == "compact" else checks[other]}, ensure_ascii=False)
 
 
 def identity(task: Task) -> str:

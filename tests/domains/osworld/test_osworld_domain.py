@@ -154,6 +154,8 @@ def test_the_rewriter_chooses_a_verifier_and_proposals_are_refused_by_reason(dom
     variant = domain.rewriting.parse(f'Better: {{"{other}": "do  it"}}', task, Direction.HARDER, "q~1")
     assert variant.payload == {**task.payload, "verifier": other, "instruction": "do it"}
     assert variant.root_id == variant.parent_id == task.id and domain.identity(variant) != domain.identity(task)
+    kept = domain.rewriting.parse(json.dumps({other: None}), task, Direction.HARDER, "q~1")
+    assert kept.payload["instruction"] == domain.world.instructions(task.payload["family"])[other]
     same = json.dumps({now: task.payload["instruction"].upper()})
     for text, reason in (
         ("none", "no_proposal"),
@@ -161,6 +163,9 @@ def test_the_rewriter_chooses_a_verifier_and_proposals_are_refused_by_reason(dom
         ('{"verifier1": "x", "verifier2": "y"}', "schema"),
         ('{"verifier1": ""}', "schema"),
         ('{"verifier1": 5}', "schema"),
+        ('{"verifier1": null, "verifier2": null}', "schema"),
+        ('{"verifier99": null}', "unknown_verifier"),
+        (json.dumps({now: None}), "unchanged"),
         ('{"verifier1": "turn \\ud83d on"}', "schema"),
         ('{"verifier99": "x"}', "unknown_verifier"),
         (json.dumps({other: "x" * 301}), "too_long"),
@@ -184,8 +189,12 @@ def test_demonstrations_act_judge_and_choose_as_the_domain_reads_them(domain):
     judged = list(islice(domain.demonstrations("reward", "train", 0), 200))
     scores = [domain.judging.parse(c.messages[-1]["content"])[0] for c in judged]
     assert 40 < scores.count(1) < 160 and scores.count(1) + scores.count(-1) == 200
-    for conversation in islice(domain.demonstrations("rewriter", "train", 0), 20):
-        assert json.loads(conversation.messages[-1]["content"])
+    chosen = list(islice(domain.demonstrations("rewriter", "train", 0), 20))
+    assert all(json.loads(conversation.messages[-1]["content"]) for conversation in chosen)
+    asked = [conversation.messages[-2]["content"] for conversation in chosen]
+    assert any("Critic: none" in words for words in asked)
+    told = next(words for words in asked if "failed episodes:\n- good x" in words)  # as in the loop
+    assert ": \\boxed{-1}" in told
 
 
 def test_the_rewriter_is_shown_the_next_longer_way_or_the_shortest():
@@ -195,8 +204,8 @@ def test_the_rewriter_is_shown_the_next_longer_way_or_the_shortest():
     words = [(asked[-1]["content"], next(iter(json.loads(answer)))) for asked, answer in shown]
     found = {(asked.split("Task: ")[1][0], asked.split("Make it ")[1], answer) for asked, answer in words}
     harder = {("a", "harder.", "b"), ("b", "harder.", "d"), ("c", "harder.", "d")}
-    assert found == harder | {(now, "easier.", "a") for now in ("b", "c", "d")}
-    assert choice(checks, dict.fromkeys(checks, 3), random.Random(0), "compact") is None
+    assert found == harder | {(now, "easier.", "a") for now in ("b", "c", "d")} | {("a", "easier.", "b")}
+    assert choice({"a": "do a"}, {"a": 3}, random.Random(0), "compact") is None
 
 
 def test_demonstrations_repeat_with_their_seed(domain):

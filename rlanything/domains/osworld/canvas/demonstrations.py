@@ -7,7 +7,7 @@ from dataclasses import replace
 from rlanything.domains.base import Observation
 from rlanything.domains.images import ImageStore
 from rlanything.domains.osworld import prompts
-from rlanything.domains.osworld.actions import LAST, Action, call_text
+from rlanything.domains.osworld.actions import LAST, Action, call_text, spoken
 from rlanything.domains.osworld.canvas.acting import perform
 from rlanything.domains.osworld.canvas.desk import Desk, Kind
 from rlanything.domains.osworld.canvas.drawing import draw, png
@@ -15,16 +15,17 @@ from rlanything.domains.osworld.canvas.goals import Goal, instruction
 from rlanything.domains.osworld.canvas.layout import on_top
 from rlanything.domains.osworld.canvas.library import UNSEEN_FAMILY, FamilyLibrary
 from rlanything.domains.osworld.canvas.solver import GRID, LONGEST, Move, click, distance, solve
-from rlanything.domains.osworld.canvas.tasks import Family
-from rlanything.domains.osworld.rewriting import choice
-from rlanything.domains.parts import Conversation, Demonstrating
-from rlanything.types import Message, Prompt, Trajectory, Turn, assistant, user
+from rlanything.domains.osworld.canvas.tasks import Family, Verifier
+from rlanything.domains.osworld.rewriting import NUM_EPISODE, choice
+from rlanything.domains.parts import Conversation, Demonstrating, remarks
+from rlanything.types import Group, Judgement, Message, Prompt, Score, Task, Trajectory, Turn, assistant, user
 
 NUM_SCREEN = 3  # screens with first moves, for each episode
 POLICY_ERRORS = 0.15  # share of wrong moves in demonstrations of acting
 MIDWAY_MOVES = (0, 0, 1, 1, 2, 2, 3, 4, 5, 6)  # before a screen with first moves: few, because episodes are short
 MIDWAY_ERRORS = (0.15, 0.4)  # shares of wrong ones among them
 JUDGE_ERRORS = (0.15, 0.75)  # range of that share in episodes to be judged
+CRITIC = 0.7  # share of demonstrations of choosing tasks in which a judge has said something
 UNSEEN = 0.2  # share of demonstrations on families that ask for words that no task of the training split asks for
 
 
@@ -99,24 +100,25 @@ class CanvasDemonstrating(Demonstrating):
                 before, left = left, distance(goals, feasible, desk)
                 good = left < before
             shown = self._screen(desk).images
-            trajectory.turns.append(
-                Turn(
-                    prompt=Prompt(ids=[]), response_ids=[], logprobs=[], text=response(move), action="", observation="",
-                    images=shown,
-                )
-            )  # fmt: skip
+            trajectory.turns.append(_turn(move, shown))
             asked = prompts.judge(instruction(goals), trajectory, i, self.style)
-            yield _answered(asked, f"\\boxed{{{1 if good else -1}}}", name)
+            yield _answered(asked, judged(1 if good else -1), name)
             if ended or left >= LONGEST:
                 return
 
     def _rewrite(self, name: str, rng: random.Random) -> Iterator[Conversation]:
-        """Yield the choice of a verifier with a longer or a shorter way, or nothing if the family has none."""
+        """Yield the choice of a harder or an easier verifier, or nothing if there is none."""
         family = self.library.family(name)
         verifiers = self.library.verifiers(name)
         ways = {key: distance(v.goals, v.feasible, family.desk) for key, v in verifiers.items()}
         checks = {key: instruction(v.goals) for key, v in verifiers.items()}
-        if chosen := choice(checks, ways, rng, self.style):
+
+        def critic(now: str, solved: int) -> str:
+            if rng.random() >= CRITIC:
+                return ""
+            return remarks(judged_episodes(rng, family, verifiers[now], solved), lambda turn: spoken(turn.text))
+
+        if chosen := choice(checks, ways, rng, self.style, critic):
             yield _answered(*chosen)
 
     def _screen(self, desk: Desk) -> Observation:
@@ -176,6 +178,37 @@ def any_move(rng: random.Random, desk: Desk) -> Move:
     if fields and drawn < 0.3:
         return Move("type anna", Action(kind="type", text="anna"))
     return wrong_move(rng, desk)
+
+
+def judged_episodes(rng: random.Random, family: Family, verifier: Verifier, solved: int) -> Group:
+    """Made-up beginnings of episodes, of which `solved` were solved, with a judgement of each step."""
+    group = Group(task=Task(id="made up", payload={}), trajectories=[])
+    for i in range(NUM_EPISODE):
+        trajectory = Trajectory(task_id="made up", index=i, score=Score(success=i < solved))
+        desk = family.desk.clone()
+        for k in range(rng.randint(1, 4)):
+            right = rng.random() < (0.8 if i < solved else 0.4)
+            move = solve(verifier.goals, verifier.feasible, desk) if right else wrong_move(rng, desk)
+            trajectory.turns.append(_turn(move))
+            score, nothing = 1 if right else -1, Prompt(ids=[])
+            group.judgements.append(
+                Judgement(prompt=nothing, response_ids=[], logprobs=[], text=judged(score), scores={(i, k): score})
+            )
+            if move.action.kind == "terminate":
+                break
+            perform(desk, move.action)
+        group.trajectories.append(trajectory)
+    return group
+
+
+def judged(score: int) -> str:
+    """A judgement as a reward model writes it."""
+    return f"\\boxed{{{score}}}"
+
+
+def _turn(move: Move, images: tuple[str, ...] = ()) -> Turn:
+    said, nothing = response(move), Prompt(ids=[])
+    return Turn(prompt=nothing, response_ids=[], logprobs=[], text=said, action="", observation="", images=images)
 
 
 def _answered(messages: list[Message], answer: str, key: str = "") -> Conversation:

@@ -83,7 +83,7 @@ class DesktopDemonstrating(Demonstrating):
             yield _answered(asked, f"\\boxed{{{score}}}", family.id)
 
     def _rewrite(self, family: Family, rng: random.Random) -> Iterator[Conversation]:
-        """Yield the choice of a verifier with a longer or a shorter script, or nothing if the family has none."""
+        """Yield the choice of a harder or an easier verifier, or nothing if there is none."""
         ways = {name: len(verifier.solution) for name, verifier in family.verifiers.items() if verifier.solution}
         checks = self.world.instructions(family.id)
         if chosen := choice(checks, {name: ways[name] for name in checks if name in ways}, rng, self.style):
