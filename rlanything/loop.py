@@ -12,6 +12,7 @@ from rlanything.algorithm.summary import GroupSummary, Tally
 from rlanything.algorithm.tasks import TaskPool
 from rlanything.evaluation.figures import summarise
 from rlanything.evaluation.play import check_failures, evaluation_batch, evaluation_tasks, play
+from rlanything.processes.coroutines import run_coroutine
 from rlanything.rollout.collect import Batch
 from rlanything.rollout.digest import LEVEL, Digest, band
 from rlanything.rollout.rewriting import rewrite
@@ -69,15 +70,15 @@ class Loop:
         """One step of the closed loop."""
         step, config, run = self.step + 1, self.config, self.run
         self.progress.start_step(f"step {step}/{config.experiment.total_step}")
-        digests = self.ahead or self.runner.run(self.collect(step))
+        digests = self.ahead or run_coroutine(self.collect(step), self.runner)
         groups = [digest.summary for digest in digests]
         dropped = self.settle(groups, step)
         if not config.adaptation.train_dropped:
             digests = [digest for digest in digests if digest.summary.task.id not in dropped]
-        proposals = self.runner.run(self.adapt(groups, step))
+        proposals = run_coroutine(self.adapt(groups, step), self.runner)
         if config.rollout.max_staleness and step < config.experiment.total_step:
             self.pool_state = self.pool.state_dict()
-            updates, self.ahead = self.runner.run(self.update_and_collect(digests, step + 1))
+            updates, self.ahead = run_coroutine(self.update_and_collect(digests, step + 1), self.runner)
         else:
             self.ahead = None
             run.sleep()  # engines that share accelerators with learners free their memory
@@ -176,7 +177,7 @@ class Loop:
             remove(path)  # of an evaluation that was cut off
             batch = evaluation_batch(tasks, config, judged=config.evaluation.judge, path=path)
             with self.progress.phase("evaluate", len(tasks) * batch.num) as bar:
-                groups = self.runner.run(play(batch, self.run.collect, bar.advance))
+                groups = run_coroutine(play(batch, self.run.collect, bar.advance), self.runner)
             remove(done)
             path.rename(done)
             figures = summarise(groups, domain.kind)

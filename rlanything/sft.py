@@ -37,6 +37,7 @@ from rlanything.evaluation.play import evaluation_batch, evaluation_tasks, play
 from rlanything.labelled import endless, labelled_episodes
 from rlanything.learner.deepspeed import Learner
 from rlanything.plan.models import check_role, check_tools
+from rlanything.processes.coroutines import run_coroutine
 from rlanything.processes.interrupts import raise_missed_interrupt
 from rlanything.rollout.collect import Collector
 from rlanything.runs.checkpoint import writing
@@ -129,7 +130,7 @@ class WarmStart:
     def _labelled(self, policy: ChatModel, chat: Chat, split: str, num: int) -> list[list[Conversation]]:
         """Episodes of the policy as judgements, without those that are too long for the reward model."""
         loop, limit = loop_config(self.config), self.config.engine.max_model_len
-        episodes = asyncio.run(labelled_episodes(self.domain, policy, loop, split, num, self.progress))
+        episodes = run_coroutine(labelled_episodes(self.domain, policy, loop, split, num, self.progress))
         kept = [[c for c in steps if len(encode(chat, c).ids) <= limit] for steps in episodes]
         kept = [steps for steps in kept if steps]
         if not kept:

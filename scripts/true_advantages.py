@@ -36,6 +36,7 @@ from rlanything.engines.chat_model import ChatModel
 from rlanything.errors import ClearError, RunError
 from rlanything.evaluation.play import evaluation_tasks
 from rlanything.plan.plan import make_plan
+from rlanything.processes.coroutines import run_coroutine
 from rlanything.rollout.collect import Batch, Collector
 from rlanything.rollout.episode import Player
 from rlanything.rollout.judging import Judge, LabelJudge
@@ -148,7 +149,7 @@ def state_key(task: Task, turns: Sequence[Turn]) -> StateKey:
 
 def signals(groups: Sequence[Group], config: Config, judge: Chat | None) -> Iterator[tuple[str, Values]]:
     """(name, value of each turn) of everything that may say what a step is worth. `judge` reads the votes' tokens."""
-    sources = {"labels": [asyncio.run(labelled(group, config)) for group in groups], "votes": groups}
+    sources = {"labels": [run_coroutine(labelled(group, config)) for group in groups], "votes": groups}
     for source, judged in sources.items():
         _assign(judged, config, "trajectory", 1.0)
         yield f"the {source}", _values(judged, lambda turn: turn.signal)
@@ -299,7 +300,7 @@ def main() -> None:
 
                 return groups, await measure(groups, run.domain, policy, config, args.continuations, on_end)
 
-        groups, measured = asyncio.run(play())
+        groups, measured = run_coroutine(play())
     found = list(signals(groups, config, reward.chat if reward else None))
     with (folder.path / "turns.jsonl").open("w") as file:
         for m in measured:
