@@ -31,6 +31,7 @@ class Quickstart:
     what: str = ""  # is in that folder
     generate: tuple[str, ...] = ()  # the command that fills it
     entry: str = ""  # the loop's entry point, if the domain's name does not tell it
+    own_steps: bool = False  # the reward model's warm start plays the policy, and learns to judge its steps
 
 
 # Tiny models need no accelerator, and other libraries' bars and warnings tell a newcomer nothing.
@@ -68,6 +69,7 @@ QUICKSTARTS = {
         "cache/quickstart/osworld",
         ("scripts/make_tiny_vision_model.py",),
         {"policy": "tiny", "reward": "policy", "rewriter": "policy"},
+        own_steps=True,
     ),
 }
 QUICKSTARTS["chains"] = replace(
@@ -77,6 +79,7 @@ QUICKSTARTS["chains"] = replace(
     what="problems of four and five calls",
     generate=("scripts/generate_reasoning.py", "--chains"),
     entry="reasoning_rl.py",
+    own_steps=True,
 )
 
 
@@ -94,7 +97,8 @@ def stages(domain: str, seed: int, overrides: list[str]) -> list[tuple[str, list
         (
             f"warm start of the {role}",
             ["-m", "rlanything", "sft", f"config={configs}/{role}.yaml", f"seed={seed}"]
-            + [f"model.path={folders[start]}", f"output={folders[role]}"],
+            + [f"model.path={folders[start]}", f"output={folders[role]}"]
+            + ([f"policy.path={folders['policy']}"] if plan.own_steps and role == "reward" else []),
         )
         for role, start in plan.start.items()
     ]
