@@ -16,6 +16,8 @@ def shaping(trajectory: Trajectory, config: AlgorithmConfig) -> dict[str, float]
         terms["calls"] = call_bonus(trajectory, config)
     if config.overlong_limit:
         terms["length"] = overlong_penalty(trajectory, config)
+    if config.turn_cost:
+        terms["turns"] = -config.turn_cost * len(trajectory.turns) if trajectory.success else 0.0
     return terms
 
 

@@ -203,6 +203,9 @@ class AlgorithmConfig(Section):
     """Tokens before the limit from which on the penalty grows [tokens]."""
     overlong_penalty: NonNegativeFloat = 1.0
     """The penalty at the limit; beyond it, it goes on growing."""
+    turn_cost: NonNegativeFloat = 0.0
+    """Price of each turn of a solved episode. Where the state at the end decides, whoever ends the episode, a policy
+    learns never to end one unless turns cost something. Failures pay nothing, because it would learn to give up."""
     outcome_weight: NonNegativeFloat = 1.0
     """Weight of the episode's reward in the integrated feedback (w_o in the paper)."""
     step_weight: NonNegativeFloat = 1.0

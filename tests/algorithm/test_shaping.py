@@ -52,6 +52,16 @@ def test_tool_output_counts_in_the_length_and_prompts_that_do_not_grow_do_not():
     assert num_tokens(anew) == 15 and num_tokens(trajectory(1, [])) == 0
 
 
+def test_turns_cost_in_solved_episodes_alone():
+    config = AlgorithmConfig(turn_cost=0.05)
+    assert shaping(episode(1, 0, others=6), config) == {"turns": pytest.approx(-0.3)}
+    assert shaping(episode(-1, 0, others=6), config) == {"turns": 0.0}
+    quick, slow, failed = made = [episode(1, 0, others=2), episode(1, 0, others=8), episode(-1, 0, others=1)]
+    assign_advantages([group(*made)], AlgorithmConfig(advantage="trajectory", step_weight=0, turn_cost=0.05))
+    assert [t.reward for t in made] == pytest.approx([0.9, 0.6, -1])
+    assert quick.turns[0].advantage > slow.turns[0].advantage > 0 > failed.turns[0].advantage
+
+
 def test_shaping_tells_apart_episodes_of_the_same_outcome():
     made = group(episode(-1, 0), episode(-1, 2), episode(-1, 4))
     assign_advantages([made], AlgorithmConfig(advantage="trajectory", step_weight=0, call_bonus=0.1))
