@@ -40,8 +40,6 @@ class GeneratedOptions(ReasoningOptions):
     call_share: Share = 0.6
     """Share of the policy's demonstrations that call the tool, of problems that are not easy. The others give the bare
     answer."""
-    easy_share: Share = 1 / 3
-    """Share of easy problems, for the head, among the policy's demonstrations."""
     reasons: bool = False
     """The judge is shown to write what is due before its vote, and sees steps that take the wrong branch."""
 
@@ -69,11 +67,8 @@ class GeneratedDemonstrating(Demonstrating):
     def _endless(self, role: str, tasks: list[Task], rng: random.Random) -> Iterator[Conversation]:
         found = {task.payload["kind"] for task in tasks}
         kinds = [kind for kind in KINDS if kind in found]
-        easy = [task for task in tasks if task.payload["kind"] == EASY]
-        others = [task for task in tasks if task.payload["kind"] != EASY]
-        share = self.domain.options.easy_share if role == "policy" and easy and others else len(easy) / len(tasks)
         while True:
-            task = rng.choice(easy if rng.random() < share else others)
+            task = rng.choice(tasks)
             if role == "reward":
                 yield from self._judged(task, rng)
             elif role == "rewriter":
