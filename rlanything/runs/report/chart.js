@@ -160,7 +160,10 @@ function axes(spec, place, format) {
       ? (v) => `${+(100 * v).toPrecision(3)} %`
       : spec.unit
         ? format
-        : (v) => (Math.abs(v) < 1e4 ? String(+v.toPrecision(3)) : format(v));
+        : (v) => {
+            if (v && Math.abs(v) < 1e-3) return v.toExponential(1).replace(".0e", "e");
+            return Math.abs(v) < 1e4 ? String(+v.toPrecision(3)) : format(v);
+          };
   const bottom = HEIGHT - EDGE.bottom;
   return [
     ...place.marks.flatMap((v) => [
