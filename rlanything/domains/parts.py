@@ -85,7 +85,12 @@ class StepJudging:
 
     def answer(self, score: int, reason: str = "") -> str:
         """A judgement with this score, in the form that `parse` reads: what a warm start teaches."""
-        return f"{reason} \\boxed{{{score}}}".strip()
+        return vote(score, reason)
+
+
+def vote(score: int, reason: str = "") -> str:
+    """A step's score, in the form that `StepJudging.parse` reads."""
+    return f"{reason} \\boxed{{{score}}}".strip()
 
 
 class TestJudging(ABC):

@@ -11,7 +11,7 @@ def run_coroutine(main: Coroutine[Any, Any, T], runner: asyncio.Runner | None = 
     """The coroutine's result, as `asyncio.run` gives it, or the runner's own `run`.
 
     When a task has finished, asyncio asks whether it still handles Ctrl-C. `signal.getsignal` then writes the `repr` of
-    the handler, which holds the task and all that it returned (CPython 3.11). That of a step's episodes takes seconds.
+    the handler, which holds the task and all that it returned (CPython 3.11). That of a step's episodes is long.
     The task therefore returns nothing.
     """
     found: list[T] = []

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from rlanything.algorithm.consistency import passes_correct
 from rlanything.config.schema import RewardConfig
-from rlanything.domains.parts import StepJudging, TestJudging
+from rlanything.domains.parts import StepJudging, TestJudging, vote
 from rlanything.engines.base import PromptTooLong, request_seed
 from rlanything.engines.chat_model import ChatModel
 from rlanything.errors import ConfigError
@@ -108,7 +108,7 @@ class LabelJudge(Judge):
             for _ in range(self.config.num_evaluation):
                 score = -label if rng.random() < self.config.label_noise else label
                 # A score without remarks, which the rewriter would read.
-                judgement = Judgement(prompt=Prompt(ids=[]), response_ids=[], logprobs=[], text=f"\\boxed{{{score}}}")
+                judgement = Judgement(prompt=Prompt(ids=[]), response_ids=[], logprobs=[], text=vote(score))
                 judgement.scores[place] = score
                 group.judgements.append(judgement)
 

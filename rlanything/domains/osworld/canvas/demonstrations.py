@@ -17,7 +17,7 @@ from rlanything.domains.osworld.canvas.library import UNSEEN_FAMILY, FamilyLibra
 from rlanything.domains.osworld.canvas.solver import GRID, LONGEST, Move, click, distance, solve
 from rlanything.domains.osworld.canvas.tasks import Family, Verifier
 from rlanything.domains.osworld.rewriting import NUM_EPISODE, choice
-from rlanything.domains.parts import Conversation, Demonstrating, remarks
+from rlanything.domains.parts import Conversation, Demonstrating, remarks, vote
 from rlanything.types import Group, Judgement, Message, Prompt, Score, Task, Trajectory, Turn, assistant, user
 
 NUM_SCREEN = 3  # screens with first moves, for each episode
@@ -102,7 +102,7 @@ class CanvasDemonstrating(Demonstrating):
             shown = self._screen(desk).images
             trajectory.turns.append(_turn(move, shown))
             asked = prompts.judge(instruction(goals), trajectory, i, self.style)
-            yield _answered(asked, judged(1 if good else -1), name)
+            yield _answered(asked, vote(1 if good else -1), name)
             if ended or left >= LONGEST:
                 return
 
@@ -192,18 +192,13 @@ def judged_episodes(rng: random.Random, family: Family, verifier: Verifier, solv
             trajectory.turns.append(_turn(move))
             score, nothing = 1 if right else -1, Prompt(ids=[])
             group.judgements.append(
-                Judgement(prompt=nothing, response_ids=[], logprobs=[], text=judged(score), scores={(i, k): score})
+                Judgement(prompt=nothing, response_ids=[], logprobs=[], text=vote(score), scores={(i, k): score})
             )
             if move.action.kind == "terminate":
                 break
             perform(desk, move.action)
         group.trajectories.append(trajectory)
     return group
-
-
-def judged(score: int) -> str:
-    """A judgement as a reward model writes it."""
-    return f"\\boxed{{{score}}}"
 
 
 def _turn(move: Move, images: tuple[str, ...] = ()) -> Turn:

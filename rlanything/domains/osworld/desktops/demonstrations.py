@@ -17,7 +17,7 @@ from rlanything.domains.osworld.desktops.client import DesktopFault
 from rlanything.domains.osworld.desktops.tasks import Family, Verifier
 from rlanything.domains.osworld.rewriting import choice
 from rlanything.domains.osworld.world import payload
-from rlanything.domains.parts import Conversation, Demonstrating
+from rlanything.domains.parts import Conversation, Demonstrating, vote
 from rlanything.errors import TaskError
 from rlanything.types import Message, Prompt, Task, Trajectory, Turn, assistant
 
@@ -80,7 +80,7 @@ class DesktopDemonstrating(Demonstrating):
         for i, step in enumerate(steps):
             asked = prompts.judge(verifier.instruction, trajectory, i, self.style)
             score = step.observation.label or (1 if i < right else -1)  # of what follows no script, nothing is known
-            yield _answered(asked, f"\\boxed{{{score}}}", family.id)
+            yield _answered(asked, vote(score), family.id)
 
     def _rewrite(self, family: Family, rng: random.Random) -> Iterator[Conversation]:
         """Yield the choice of a harder or an easier verifier, or nothing if there is none."""
