@@ -95,10 +95,12 @@ def test_demonstrations_are_scripts_as_the_policy_the_judge_and_the_rewriter_rea
 
     [chosen] = islice(domain.demonstrations("rewriter", "train", 0), 1)
     answer = chosen.messages[-1]["content"]
-    [family] = [f for f in families.values() if any(v.instruction in answer for v in f.verifiers.values())]
+    asked = chosen.messages[-2]["content"]
+    [family] = [f for f in families.values() if all(f"{n}: {v.instruction}" in asked for n, v in f.verifiers.items())]
     task = next(task for task in tasks if task.payload["family"] == family.id)
     task = Task(id=task.id, payload={**task.payload, "verifier": "another", "instruction": "other words"})
-    assert domain.rewriting.parse(answer, task, Direction.HARDER, "variant").payload["verifier"] in family.verifiers
+    variant = domain.rewriting.parse(answer, task, Direction.HARDER, "variant").payload
+    assert variant["instruction"] == family.verifiers[variant["verifier"]].instruction
 
 
 def test_only_giving_up_solves_what_cannot_be_done(domain):
