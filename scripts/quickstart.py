@@ -63,6 +63,7 @@ QUICKSTARTS = {
         "problems",
         "arithmetic problems",
         ("scripts/generate_reasoning.py",),
+        own_steps=True,
     ),
     "osworld": Quickstart(
         "quickstart_osworld",
@@ -79,7 +80,6 @@ QUICKSTARTS["chains"] = replace(
     what="problems of four and five calls",
     generate=("scripts/generate_reasoning.py", "--chains"),
     entry="reasoning_rl.py",
-    own_steps=True,
 )
 
 

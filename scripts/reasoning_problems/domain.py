@@ -40,6 +40,8 @@ class GeneratedOptions(ReasoningOptions):
     call_share: Share = 0.6
     """Share of the policy's demonstrations that call the tool, of problems that are not easy. The others give the bare
     answer."""
+    easy_share: Share = 1 / 3
+    """Share of easy problems, for the head, among the policy's demonstrations."""
     reasons: bool = False
     """The judge is shown to write what is due before its vote, and sees steps that take the wrong branch."""
 
@@ -67,8 +69,11 @@ class GeneratedDemonstrating(Demonstrating):
     def _endless(self, role: str, tasks: list[Task], rng: random.Random) -> Iterator[Conversation]:
         found = {task.payload["kind"] for task in tasks}
         kinds = [kind for kind in KINDS if kind in found]
+        easy = [task for task in tasks if task.payload["kind"] == EASY]
+        others = [task for task in tasks if task.payload["kind"] != EASY]
+        share = self.domain.options.easy_share if role == "policy" and easy and others else len(easy) / len(tasks)
         while True:
-            task = rng.choice(tasks)
+            task = rng.choice(easy if rng.random() < share else others)
             if role == "reward":
                 yield from self._judged(task, rng)
             elif role == "rewriter":
@@ -90,7 +95,8 @@ class GeneratedDemonstrating(Demonstrating):
         known, cells = task.payload["outputs"], list[str]()
         if bad := [cell for cell in task.payload["cells"] if not _OWN.fullmatch(cell)]:
             raise TaskError(f"problem {task.id}: {bad[0]!r:.80} is no cell of scripts/generate_reasoning.py")
-        for cell, output in zip(task.payload["cells"], known, strict=True) if self._calls(task, rng) else ():
+        calls = self._calls(task, rng)
+        for cell, output in zip(task.payload["cells"], known, strict=True) if calls else ():
             while rng.random() < WRONG:
                 wrong = self._wrong(cell, rng)
                 heard = shown([*cells, wrong])[-1]
@@ -101,7 +107,8 @@ class GeneratedDemonstrating(Demonstrating):
         answer = task.payload["answer"]
         good = rng.random() >= WRONG
         given = answer_text(answer if good else _mistaken(answer, rng))
-        yield self._step(task, trajectory, given, "", 1 if good else -1, answer)
+        due = answer if calls else task.payload["cells"][0]
+        yield self._step(task, trajectory, given, "", 1 if good else -1, due)
 
     def _step(self, task: Task, trajectory: Trajectory, text: str, heard: str, score: int, reason: str) -> Conversation:
         nothing = Prompt(ids=[])

@@ -64,8 +64,8 @@ class ReasoningEnv(Env):
             self.answer = given.get(ANSWER)
             results = await self.verdicts.of(self.problem, given)
             right = all(result == "ok" for result in results)
-            label, reason = self._label(right), str(self.problem.get("answer", ""))
-            return Observation("", done=True, success=right, results=results, label=label, reason=reason)
+            label = self._label(right)
+            return Observation("", done=True, success=right, results=results, label=label, reason=due)
         answered = [await self._answer(call) for call in given[CALLS]]
         outputs = tuple(output for output, _ in answered)
         found = [output for output in outputs if self.unknown and output in self.unknown]

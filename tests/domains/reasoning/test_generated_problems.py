@@ -99,7 +99,31 @@ def test_a_value_that_is_known_or_not_needed_is_no_progress(domain):
         call_text(second),
         "\\boxed{0}",
     ]
-    assert [o.label for o in play(domain, task, *responses)] == [-1, 1, -1, -1, 1, -1]
+    seen = play(domain, task, *responses)
+    assert [o.label for o in seen] == [-1, 1, -1, -1, 1, -1]
+    assert [o.reason for o in seen] == [first, first, second, second, second, task.payload["answer"]]
+    assert [o.reason for o in play(domain, task, "\\boxed{0}")] == [first]  # nobody knows the answer before the call
+
+
+def test_what_is_due_in_a_demonstrated_judgement_is_what_the_environment_says(rows, tmp_path):
+    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    with closing(
+        make_domain(config_of(GENERATED_REASONING, tmp_path, grading="text", call_s=2.0, reasons=True))
+    ) as made:
+        tasks = {task.payload["question"]: task for task in made.tasks("train")}
+        for judged in islice(made.demonstrations("reward", "train", 0), 60):
+            asked = judged.messages[-2]["content"]
+            last = play(made, tasks[asked.splitlines()[0]], *steps_of(asked))[-1]
+            assert judged.messages[-1]["content"] == made.judging.answer(last.label, last.reason)
+
+
+def test_the_share_of_easy_demonstrations_is_what_the_options_say(rows, tmp_path):
+    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    easy = {row["question"] for row in rows if row["kind"] == EASY}
+    for share in (0.1, 0.9):
+        with closing(make_domain(config_of(GENERATED_REASONING, tmp_path, grading="text", easy_share=share))) as made:
+            asked = [c.messages[0]["content"] for c in islice(made.demonstrations("policy", "train", 0), 200)]
+        assert abs(sum(question in easy for question in asked) / 200 - share) < 0.1
 
 
 def test_demonstrations_of_the_policy_call_or_answer_right_away_and_are_right(domain):
@@ -133,6 +157,11 @@ def test_rewritten_problems_are_proven_and_go_up_or_down_by_a_kind(domain):
         assert family.kind == kinds[min(max(place, 0), 2)]
 
 
+def steps_of(asked):
+    """The responses in a judge's prompt."""
+    return re.findall(r"^> (<tool_call>.*?</tool_call>|.*?)$", asked, re.MULTILINE | re.DOTALL)
+
+
 def matches(wording, question):
     return re.fullmatch(re.sub(r"\\{[abc]\\}", r"\\d+", re.escape(wording)), question)
 
@@ -143,8 +172,7 @@ def test_judged_steps_are_right_and_wrong_and_their_scores_are_true(domain):
     for made in islice(domain.demonstrations("reward", "train", 0), 60):
         [score, _] = domain.judging.parse(made.messages[-1]["content"])
         asked = made.messages[0]["content"]
-        steps = re.findall(r"^> (<tool_call>.*?</tool_call>|.*?)$", asked, re.MULTILINE | re.DOTALL)
-        seen = play(domain, task_of[asked.splitlines()[0]], *steps)
+        seen = play(domain, task_of[asked.splitlines()[0]], *steps_of(asked))
         assert seen[-1].label == score, asked
         scores.append(score)
     assert 0.2 < scores.count(1) / len(scores) < 0.8
