@@ -29,6 +29,7 @@ EASY_CALLS = 0.15  # share of demonstrations of easy problems that call the tool
 NUM_EPISODE = 8  # of a task that is to be rewritten
 CRITIC = 0.8  # chance that the rewriter is told how episodes went
 WRONG = 0.4  # chance that a step to be judged is wrong
+BELIEVED = 0.4  # chance that what a wrong call shows is given as the answer
 WRONG_BRANCH = 0.5  # chance that it then takes the wrong branch, if there are two
 _OWN = re.compile(r"(?:n=[0-9n*+/]+\n)?print\([0-9n+*/%-]+\)")  # what may be executed here, outside of the sandbox
 _NUMBER = re.compile(r"\d+")
@@ -92,7 +93,7 @@ class GeneratedDemonstrating(Demonstrating):
     def _judged(self, task: Task, rng: random.Random) -> Iterator[Conversation]:
         """Yield judgements of the steps of an episode, of which some are wrong."""
         trajectory = Trajectory(task_id=task.id, index=0, first_observation=task.payload["question"])
-        known, cells = task.payload["outputs"], list[str]()
+        known, cells, answer = task.payload["outputs"], list[str](), task.payload["answer"]
         if bad := [cell for cell in task.payload["cells"] if not _OWN.fullmatch(cell)]:
             raise TaskError(f"problem {task.id}: {bad[0]!r:.80} is no cell of scripts/generate_reasoning.py")
         calls = self._calls(task, rng)
@@ -100,11 +101,13 @@ class GeneratedDemonstrating(Demonstrating):
             while rng.random() < WRONG:
                 wrong = self._wrong(cell, rng)
                 heard = shown([*cells, wrong])[-1]
-                if heard != output:
+                if heard not in (output, answer):
                     yield self._step(task, trajectory, call_text(wrong), heard, -1, cell)
+                    if rng.random() < BELIEVED:
+                        yield self._step(task, trajectory, answer_text(heard), "", -1, cell)
+                        return
             cells.append(cell)
             yield self._step(task, trajectory, call_text(cell), output, 1, cell)
-        answer = task.payload["answer"]
         good = rng.random() >= WRONG
         given = answer_text(answer if good else _mistaken(answer, rng))
         due = answer if calls else task.payload["cells"][0]
