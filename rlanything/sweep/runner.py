@@ -144,18 +144,18 @@ class Trainings:
             return ""
         share = self._shares.get()
         try:
-            with cell.log.open("ab") as log:
-                words = [str(os.getpid()), ",".join(map(str, share)), *cell.words]
-                with self._lock:
-                    if self._stopped:
-                        return "stopped"
-                    # In a session of its own Ctrl-C does not reach it, so that it is asked to stop once, by `stop`.
+            words = [str(os.getpid()), ",".join(map(str, share)), *cell.words]
+            with self._lock:
+                if self._stopped:
+                    return "stopped"
+                # In a session of its own Ctrl-C does not reach it, so that it is asked to stop once, by `stop`.
+                with cell.log.open("ab") as log:
                     training = subprocess.Popen(
                         [sys.executable, "-c", _TRAIN, *words], stdout=log, stderr=log, start_new_session=True
                     )
-                    self._running.add(training)
-                status = training.wait()
-                self._running.discard(training)
+                self._running.add(training)
+            status = training.wait()
+            self._running.discard(training)
         finally:
             self._shares.put(share)
         if status == 0:

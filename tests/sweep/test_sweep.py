@@ -20,7 +20,7 @@ from rlanything.runs.metrics import append_jsonl
 from rlanything.runs.progress import Progress
 from rlanything.runs.store import write_groups
 from rlanything.sweep.figures import curve, paired_difference, rows, splits
-from rlanything.sweep.runner import DONE, cells, finished, sweep
+from rlanything.sweep.runner import DONE, Trainings, cells, finished, sweep
 from rlanything.sweep.table import write_tables
 from rlanything.types import Task
 
@@ -146,6 +146,14 @@ def test_a_run_of_other_words_is_not_done(runs, base):
     assert sum(cell.is_done for cell in cells(base)) == 3
     base.common = ["experiment.total_step=9"]
     assert not any(cell.is_done for cell in cells(base))
+
+
+def test_a_training_that_a_stopped_sweep_did_not_start_leaves_no_log(base):
+    base.variants = {"whole": []}
+    [cell], trainings = cells(base), Trainings(1)
+    cell.folder.parent.mkdir()
+    trainings.stop()
+    assert trainings.run(cell) == "stopped" and not cell.log.exists()
 
 
 @pytest.mark.slow
