@@ -6,14 +6,16 @@ The model has Qwen3-VL-8B's widths, heads, vocabulary and processor settings, tw
 parameters, bfloat16), and ends a response after a few tokens. Its tokenizer is the drawn desktops'. There is no judge,
 and the policy learns a LoRA adapter: gradients and AdamW's moments of all weights would not fit a laptop.
 
-It runs desktops, engine and learner by the loop's own command, and prints tokens, seconds and peak memory. It needs
-local desktops (scripts/osworld_desktop.sh).
+It prints what `rlanything plan` says of the step, runs desktops, engine and learner by the loop's own command, and
+prints tokens, seconds and peak memory. With `--steps 4` the last prompts have three screenshots. It needs local
+desktops (scripts/osworld_desktop.sh).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 import tempfile
 import time
@@ -84,7 +86,7 @@ def make(folder: Path) -> None:
 
 
 def run(model: Path, folder: Path, args: argparse.Namespace) -> None:
-    """Run one step of the loop, watch its memory, and print what the metrics hold."""
+    """Plan one step of the loop, run it, watch its memory, and print what the metrics hold."""
     settings = [
         "config=configs/osworld_rl.yaml", "dataset.options.backend=local", "dataset.path=", "dataset.train_split=train",
         "dataset.options.desktops=1", "experiment.num_node=1", "experiment.num_device=0", "experiment.total_step=1",
@@ -97,8 +99,11 @@ def run(model: Path, folder: Path, args: argparse.Namespace) -> None:
         "reward.num_evaluation=0", "algorithm.step_weight=0",
         *(f"training.policy.{setting}" for setting in LEARNER),
     ]  # fmt: skip
+    command = [sys.executable, "-m", "rlanything"]
+    planned = subprocess.run([*command, "plan", *settings], check=True, capture_output=True, text=True).stdout
+    print(planned[planned.index("Plan:") :], flush=True)
     started, most = time.perf_counter(), 0.0
-    process = psutil.Popen([sys.executable, "-m", "rlanything", "train", *settings])
+    process = psutil.Popen([*command, "train", *settings])
     while process.poll() is None:
         most = max(most, memory(process))
         time.sleep(1.0)
