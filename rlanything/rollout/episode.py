@@ -152,11 +152,11 @@ class Player:
             self.judge.on_turn(task, trajectory, i)
             # A cut response cannot be followed by an answer, unless the next prompt is rendered anew.
             cut = completion.stop_reason == "length" and config.history == "append_only"
-            if observation.done and not (cut and not observation.success):
-                trajectory.status, trajectory.ending = Status.COMPLETED, Ending.DONE
-                return observation
             if cut:
                 trajectory.ending = Ending.LENGTH
+                return observation
+            if observation.done:
+                trajectory.status, trajectory.ending = Status.COMPLETED, Ending.DONE
                 return observation
         return observation
 

@@ -385,6 +385,18 @@ def test_a_cut_response_ends_an_episode_only_if_the_conversation_would_go_on_fro
     assert went_on.ending is Ending.TURNS and len(went_on.turns) == 3
 
 
+def test_a_cut_response_that_solves_its_task_is_solved_and_truncated(domain, model, monkeypatch):
+    class Won(Scored):
+        async def step(self, action):
+            return Observation("", done=True, success=True)
+
+    monkeypatch.setattr(domain, "make_env", lambda task: Won([]))
+    cut = SHORT.model_copy(update={"max_response_tokens": 1})
+    [ended] = play(domain, model, cut, num=1).trajectories
+    assert (ended.status, ended.ending, len(ended.turns)) == (Status.TRUNCATED, Ending.LENGTH, 1)
+    assert ended.turns[0].stop_reason == "length"
+
+
 def test_a_model_without_finite_logprobs_ends_the_run_with_one_message(domain, world, tmp_path):
     folder = shutil.copytree(world.model, tmp_path / "model")
     tensors = load_file(folder / "model.safetensors")
