@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 THOUGHT, THOUGHT_END = "<think>", "</think>"
+_LATER_THOUGHT = re.compile(rf"^[ \t]*{THOUGHT}.*?(?:{THOUGHT_END}|\Z)", re.MULTILINE | re.DOTALL)
 MAX_NESTED = 5  # LaTeX commands within one another that are taken off
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
@@ -68,10 +69,9 @@ def _without_latex(text: str) -> str:
 def without_thoughts(text: str) -> str:
     """The response without its thoughts, the last of which may be cut off: calls and boxes in them are drafts."""
     thought, ended, said = text.partition(THOUGHT_END)
-    if text.lstrip().startswith(THOUGHT):
-        return said
-    # The prompt may have opened the thought. Marks within a text or a call are no thought.
-    return said if ended and THOUGHT not in thought else text
+    # The prompt may have opened the thought. Marks within a line of a text or a call are no thought.
+    begins = text.lstrip().startswith(THOUGHT) or (ended and THOUGHT not in thought)
+    return _LATER_THOUGHT.sub("", said if begins else text)
 
 
 def parse_score(text: str) -> tuple[int | None, str]:

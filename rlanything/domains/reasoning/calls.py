@@ -30,7 +30,11 @@ TOOL: Tool = {
 }
 
 _FUNCTION = re.compile(r"\s*<function=([^>\s]+)\s*>(.*)", re.DOTALL)
-_PARAMETER = re.compile(r"\s*<parameter=([^>\s]+)\s*>\n?(.*?)\n?</parameter>", re.DOTALL)
+_PARAMETER = re.compile(
+    r"\s*<parameter=([^>\s]+)\s*>\n?(.*?)\n?</parameter>(?=\s*(?:</function>|<parameter=|</tool_call>|\Z))", re.DOTALL
+)
+_ANOTHER = re.compile(r"(?:\s|</function>|</parameter>)*(?=\{|<function=)")  # call within the same tags
+_NEXT = re.compile(r"</tool_call>\s*<tool_call>\s*<function=")
 _FENCED = re.compile(r"\s*(?:```|~~~)[ \t]*(?:python|py)?[ \t]*\n(.*?)\n?(?:```|~~~)\s*", re.DOTALL | re.IGNORECASE)
 
 
@@ -68,8 +72,10 @@ def _read(text: str) -> tuple[Call, str]:
     except ValueError as error:
         return Call(error=str(error)), after if OPEN not in inner else OPEN + inner.partition(OPEN)[2] + CLOSE + after
     after = text[end:]
+    if another := _ANOTHER.match(after):
+        after = OPEN + after[another.end() :]
     if name != TOOL_NAME:
-        return Call(error=f"there is no tool {name!r}; the only one is {TOOL_NAME}"), after
+        return Call(error=f"there is no tool {name!r:.80}; the only one is {TOOL_NAME}"), after
     if not isinstance(code, str) or not code.strip():
         return Call(error=f"{ARGUMENT}: expected a text that is not empty"), after
     fenced = _FENCED.fullmatch(code)
@@ -81,6 +87,8 @@ def _of_xml(function: re.Match[str]) -> tuple[object, object, int]:
     parameter = _PARAMETER.match(function[2])
     if parameter is None or parameter[1] != ARGUMENT:
         raise ValueError(f"expected <parameter={ARGUMENT}>...</parameter> after <function=...>")
+    if _NEXT.search(parameter[2]):  # it reaches into the next call
+        raise ValueError(f"<parameter={ARGUMENT}> has no </parameter>")
     return function[1], parameter[2], function.start(2) + parameter.end()
 
 

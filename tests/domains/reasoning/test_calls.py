@@ -92,6 +92,7 @@ def test_marks_of_a_call_within_code_are_code():
     code = 'print("<tool_call>", "</tool_call>")'
     assert [call.code for call in read_calls(hermes({"code": code}) * 2)] == [code, code]
     assert [call.code for call in read_calls(xml(code))] == [code]
+    assert [call.code for call in read_calls(xml('print("</parameter>")'))] == ['print("</parameter>")']
 
 
 def test_marks_of_a_thought_within_code_are_code():
@@ -103,6 +104,23 @@ def test_marks_of_a_thought_within_code_are_code():
 def test_a_broken_call_does_not_swallow_the_next_one():
     calls = read_calls(f"<tool_call>\n{{broken\n{hermes({'code': CODE})}")
     assert [bool(call.error) for call in calls] == [True, False] and calls[1].code == CODE
+    calls = read_calls(f"{xml('x = 1').partition('</parameter>')[0]}</tool_call>\n{xml(CODE)}")
+    assert [bool(call.error) for call in calls] == [True, False] and calls[1].code == CODE
+
+
+def test_two_calls_within_one_pair_of_tags_are_both_read():
+    first, second = (hermes({"code": code}).split("\n")[1] for code in ("a", "b"))
+    assert [call.code for call in read_calls(f"<tool_call>\n{first}\n{second}\n</tool_call>")] == ["a", "b"]
+    inner = [xml(code).removeprefix("<tool_call>").removesuffix("</tool_call>") for code in ("a", "b")]
+    assert [call.code for call in read_calls(f"<tool_call>{inner[0]}{inner[1]}</tool_call>")] == ["a", "b"]
+    assert [call.error for call in read_calls(f"<tool_call>\n{first}\n{{b\n</tool_call>")][0] == ""
+    assert len(read_calls(f"<tool_call>\n{first}\n{{b\n</tool_call>")) == 2
+
+
+def test_a_later_thought_calls_nothing():
+    text = f"<think>a</think>so\n<think>{hermes({'code': 'draft'})}</think>\n{hermes({'code': CODE})}"
+    assert [call.code for call in read_calls(text)] == [CODE]
+    assert [call.code for call in read_calls(f"so\n<think>{hermes({'code': 'draft'})}")] == []
 
 
 @pytest.mark.parametrize("text", ["", "The answer is \\boxed{3}.", "<think><tool_call></think>no", "tool_call"])
