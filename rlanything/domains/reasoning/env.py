@@ -48,7 +48,8 @@ class ReasoningEnv(Env):
         self.problem, self.interpreter, self.verdicts, self.max_calls = problem, interpreter, verdicts, max_calls
         self.num_calls = 0
         self.unknown: list[str] | None = list(problem["outputs"]) if "outputs" in problem else None
-        self.cells = dict(zip(problem.get("outputs", ()), problem.get("cells", ()), strict=True))
+        self.cells = list(problem.get("cells", ()))  # of the unknown outputs
+        self.known = set[str]()
         self.answer: str | None = None
 
     async def reset(self) -> Observation:
@@ -68,9 +69,7 @@ class ReasoningEnv(Env):
             return Observation("", done=True, success=right, results=results, label=label, reason=due)
         answered = [await self._answer(call) for call in given[CALLS]]
         outputs = tuple(output for output, _ in answered)
-        found = [output for output in outputs if self.unknown and output in self.unknown]
-        if self.unknown:
-            self.unknown = [value for value in self.unknown if value not in found]
+        found = [output for output in outputs if self._finds(output)]
         return ToolAnswers(
             "\n".join(outputs),
             outputs=outputs,
@@ -89,7 +88,17 @@ class ReasoningEnv(Env):
 
     def _due(self) -> str:
         """The solution's next step: the first cell whose output is not known, or the answer."""
-        return self.cells[self.unknown[0]] if self.unknown else str(self.problem.get("answer", ""))
+        return self.cells[0] if self.unknown else str(self.problem.get("answer", ""))
+
+    def _finds(self, output: str) -> bool:
+        """Take an output off the unknown ones; False if it is none. One that was seen before, and occurs again, must
+        be the next."""
+        if not self.unknown or output not in (self.unknown[:1] if output in self.known else self.unknown):
+            return False
+        place = self.unknown.index(output)
+        del self.unknown[place], self.cells[place]
+        self.known.add(output)
+        return True
 
     async def _answer(self, call: Mapping[str, str]) -> tuple[str, str]:
         """The tool's answer to one call, and how it ended."""

@@ -15,7 +15,7 @@ from reasoning_problems.generator import EASY, FAMILIES, FIVE, FOUR, ONE, THREE,
 from rlanything.domains.reasoning.answers import boxed
 from rlanything.domains.reasoning.calls import call_text, read_calls
 from rlanything.domains.registry import make_domain
-from rlanything.types import Direction
+from rlanything.types import Direction, Task
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +103,14 @@ def test_a_value_that_is_known_or_not_needed_is_no_progress(domain):
     assert [o.label for o in seen] == [-1, 1, -1, -1, 1, -1]
     assert [o.reason for o in seen] == [first, first, second, second, second, task.payload["answer"]]
     assert [o.reason for o in play(domain, task, "\\boxed{0}")] == [first]  # nobody knows the answer before the call
+
+
+def test_a_value_that_a_solution_shows_twice_is_found_twice_and_by_the_call_that_was_due(domain):
+    cells = ["n=4\nprint(n)", "n=n//2\nprint(n)", "n=2*n\nprint(n)", "n=n+1\nprint(n)"]
+    row = {"question": "P", "answer": "5", "kind": TWO, "cells": cells, "outputs": ["4", "2", "4", "5"]}
+    seen = play(domain, Task(id="p", payload=row), *map(call_text, [cells[0], "print(n)", *cells[1:]]), "\\boxed{5}")
+    assert [o.label for o in seen] == [1, -1, 1, 1, 1, 1]
+    assert [o.reason for o in seen] == [cells[0], cells[1], *cells[1:], "5"]
 
 
 def test_what_is_due_in_a_demonstrated_judgement_is_what_the_environment_says(rows, tmp_path):
