@@ -82,8 +82,13 @@ def program(cells: Sequence[str]) -> str:
 
 
 def clip(text: str, most: int) -> str:
-    """The beginning and the end of a text that is longer than `most` characters."""
+    """The beginning and the end of a text that is longer than `most` characters, in as many, with a note between."""
     if len(text) <= most:
         return text
-    head, tail = text[: most // 2], text[len(text) - (most - most // 2) :]
-    return f"{head}\n({len(text) - most} characters left out)\n{tail}"
+    kept = max(0, most - len(_left_out(len(text))))
+    head, tail = text[: kept // 2], text[len(text) - (kept - kept // 2) :]
+    return f"{head}{_left_out(len(text) - kept)}{tail}"[:most]
+
+
+def _left_out(num: int) -> str:
+    return f"\n({num} characters left out)\n"
