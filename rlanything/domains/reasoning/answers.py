@@ -13,7 +13,7 @@ from rlanything.domains.answers import without_thoughts
 LONGEST = 300  # characters of an answer; a longer one is no answer to a question with a short truth
 CHOICES = "ABCDEFGHIJ"
 
-_BRACE = re.compile(r"(?<!\\)[{}]")
+_BRACE = re.compile(r"(?<!\\)(?:\\\\)*([{}])")  # behind no backslash, or an even number of them
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*(?=\{)")
 _WRAPPED = re.compile(r"\\(?:text\w*|math(?:rm|bf|it|sf|tt)|mbox|boxed|fbox|operatorname)\s*\{([^{}]*)\}")
 _SPACES = re.compile(r"\\[,;:! ]|\\q?quad\b|~|\\left\b|\\right\b|\\displaystyle\b|\{\}")
@@ -22,7 +22,9 @@ _DIGITS = re.compile(r"[-+]?\d{1,3}(?:,?(?:\\[,! ]|~)\d{3})+(?:\.\d+)?")
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:(?:,|\{,\})\d{3})+(?:\.\d+)?")
 _FRACTION = re.compile(r"([-+]?)\\[dtc]?frac\s*(?:\{([-+]?\d+)\}|(\d))\s*(?:\{([-+]?\d+)\}|(\d))")
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,3}|/[-+]?\d+)?")
-_CHOICE = re.compile(r"\(?([A-Ja-j])\)?(?:[.:)]\s*\S.*|[.:]?|\s+(?!(?i:and|or)\b)\S.*)", re.DOTALL)
+# "A cannot be told" and "I do not know" name no letter.
+_PROSE = r"(?i:and|or|am|can|cannot|could|will|would|should|may|must|do|does|don|has|have|not|think|believe)"
+_CHOICE = re.compile(rf"\(?([A-Ja-j])\)?(?:[.:)]\s*\S.*|[.:]?|\s+(?!{_PROSE}\b)\S.*)", re.DOTALL)
 _CHOICE_NAME = re.compile(r"\A(?:option|choice|answer)\s*:?\s*", re.IGNORECASE)
 _SEVERAL = re.compile(r"\W*[A-J](?:(?:\W|\b(?i:and|or)\b)+[A-J])+\W*")
 _WORDS = re.compile(r"[A-Za-z]+(?: [A-Za-z]+)*")
@@ -46,10 +48,10 @@ def boxed(text: str) -> str | None:
     last: tuple[int, int] | None = None
     open_braces: list[int] = []
     for brace in _BRACE.finditer(said):
-        if brace[0] == "{":
-            open_braces.append(brace.start())
+        if brace[1] == "{":
+            open_braces.append(brace.start(1))
         elif open_braces and (start := open_braces.pop()) in boxes and (last is None or start > last[0]):
-            last = start, brace.start()
+            last = start, brace.start(1)
     return said[last[0] + 1 : last[1]].strip() if last else None
 
 
@@ -99,7 +101,7 @@ def same(answer: str, truth: str) -> Grade | None:
         return Grade(right=False, rule="empty")
     # Algebra takes b for B, and a word for the product of its letters.
     if _WORDS.fullmatch(ours) and _WORDS.fullmatch(theirs) and len(ours) + len(theirs) != 3:
-        return Grade(right=False, rule="text")
+        return Grade(right=len(ours) > 1 and ours.lower() == theirs.lower(), rule="text")
     if len(ours) > LONGEST:
         return Grade(right=False, rule="too long")
     return None

@@ -10,6 +10,10 @@ from rlanything.domains.reasoning.answers import CHOICES, LONGEST, boxed, normal
 from rlanything.domains.reasoning.program_tests import holds_objects, tests_of
 from rlanything.domains.rows import BadProblem, check_characters
 
+MAX_WORDS = 4  # of a worked solution that is an answer by itself
+_WORD = re.compile(r"(?<!\\)\b[A-Za-z]{2,}")
+_LETTER = re.compile(r"\(([A-J])\)")  # of a choice that the question names
+
 # Names of the published sets, in the order in which they are tried.
 QUESTIONS = ("question", "problem", "Problem", "Question", "prompt")
 ANSWERS = ("answer", "Answer", "final_answer", "ground_truth", "reward_model", "solution")
@@ -25,7 +29,8 @@ def check_row(row: object) -> dict[str, Any]:
     if not isinstance(row, Mapping):
         raise BadProblem(f"expected an object, found {type(row).__name__}")
     row = {name: value for name, value in row.items() if not is_missing(value)}
-    kind = next((str(row[name]) for name in KINDS if isinstance(row.get(name), str)), "problem")
+    kinds = (row[name].strip() for name in KINDS if isinstance(row.get(name), str))
+    kind = next(filter(None, kinds), "problem")
     if (tested := tests_of(row)) is not None:
         return check_program({**tested, "question": _question(row), "kind": kind})
     truth = _truth(row)
@@ -87,9 +92,13 @@ def _truth(row: Mapping[str, Any]) -> str | int:
         if not isinstance(value, str):
             raise BadProblem(f"{name}: found {value!r:.80}, expected one answer, as a text or a number")
         if normal(final := _final(value)):
-            if is_choice or len(normal(final)) <= LONGEST:
-                return final.strip()
-            long = f"; {name} has {len(final)} characters, expected a short answer"
+            if name == "solution" and len(_WORD.findall(final)) > MAX_WORDS:
+                long = "; solution has no box or ####, expected a short answer"
+            elif is_choice or len(normal(final)) <= LONGEST:
+                letter = _LETTER.fullmatch(final.strip())
+                return letter[1] if letter and not is_choice else final.strip()
+            else:
+                long = f"; {name} has {len(final)} characters, expected a short answer"
     raise BadProblem(f"answer: none of the fields {', '.join(ANSWERS)} holds an answer, or tests of a program{long}")
 
 

@@ -36,6 +36,7 @@ RIGHT = [
     ("\\$5\\$".replace("\\$", "$"), "5"),
     ("12345678901234567890", "12345678901234567890"), ("0.1", "1/10"), ("\\mbox{yes}", "yes"),
     ("``70''".replace("`", "'"), "70"),
+    ("Even", "even"), ("\\text{Yes}", "yes"), ("NO SOLUTION", "no solution"),
 ]  # fmt: skip
 # wrong as text or as a number
 WRONG = [
@@ -48,6 +49,7 @@ WRONG = [
     ("99999999999999999999", "100000000000000000000"), ("0.1000000001", "0.1"), ("(" * 400, "1"),
     ("7" * 400, "70"),
     ("-0.5", "0.5"), ("70 70".replace(" ", ""), "70"),
+    ("odd", "even"), ("yx", "xyz"),
 ]  # fmt: skip
 # (answer, truth, right): algebra decides
 ALGEBRA = [
@@ -60,7 +62,7 @@ ALGEBRA = [
     ("50\\%", "50", True), ("2\\pi", "2\\pi r", False), ("\\frac{\\sqrt{3}}{3}", "\\frac{1}{\\sqrt{3}}", True),
     ("e^{i\\pi}", "-1", False),
     ("\\infty", "-\\infty", False), ("[0,1]", "[0,1)", False), ("(0,1)\\cup(2,3)", "(2,3)\\cup(0,1)", True),
-    ("x=5", "5", True),
+    ("x=5", "5", True), ("-2,1", "1,-2", True),
     ("\\{1,2\\}", "\\{2,1\\}", True), ("1,2", "1,3", False), ("\\sin^2 x+\\cos^2 x", "1", True),
     ("2^{10}", "1024", True),
     ("\\log_2 8", "3", True), ("5!", "120", True), ("\\binom{5}{2}", "10", True), ("10^{-3}", "0.001", True),
@@ -81,7 +83,8 @@ BOXES = [
     ("\\boxed70", None),
     ("\\boxed{70", None), ("<think>\\boxed{1}</think>\\boxed{2}", "2"), ("<think>\\boxed{1}</think>2", None),
     ("<think>\\boxed{1} so", None),
-    ("a\nb \\boxed{c\nd}", "c\nd"),
+    ("a\nb \\boxed{c\nd}", "c\nd"), ("<think>a</think>\n<think>\\boxed{1}</think>\\boxed{2}", "2"),
+    ("\\boxed{1\\\\{2}}", "1\\\\{2}"),
     ("\\boxed{70}" + " " * 500, "70"),
 ]  # fmt: skip
 CHOICES = [
@@ -94,6 +97,7 @@ CHOICES = [
     ("B. A car", "B"), ("B is an option A", "B"),
     ("B C D", None), ("B & C", None), ("B / C", None), ("(B) (C)", None), ("B. C. D.", None), ("B OR C", None),
     ("B  AND C", None), ("B, C and D", None),
+    ("A cannot be determined", None), ("I do not know", None), ("I think it is B", None),
 ]  # fmt: skip
 
 

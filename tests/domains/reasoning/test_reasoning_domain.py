@@ -14,7 +14,7 @@ from rlanything.config.schema import ModelConfig
 from rlanything.domains.base import Observation, Step
 from rlanything.domains.reasoning.answers import same
 from rlanything.domains.reasoning.calls import TOOL_NAME, call_text
-from rlanything.domains.reasoning.problems import check_row
+from rlanything.domains.reasoning.problems import check_row, is_choice
 from rlanything.domains.registry import make_domain
 from rlanything.domains.rows import BadProblem
 from rlanything.engines.chat import Chat
@@ -134,6 +134,7 @@ def test_the_answer_of_a_worked_solution_keeps_its_latex(answer):
         ({"question": "P", "answer": True}, "answer: found True, expected one answer"),
         ({"question": "P", "answer": ["5", "7"], "solution": "So \\boxed{5}."}, "answer: found .* expected one answer"),
         ({"question": "P", "solution": "We see that it is so. " * 20}, "expected a short answer"),
+        ({"problem": "P", "solution": "We add two and three to get five."}, "solution has no box"),
         ({"question": "P", "answer": float("nan")}, "answer: none of the fields"),
         ({"prompt": [{"role": "assistant", "content": "P"}], "answer": "1"}, "question: none of the fields"),
         ({"question": "P", "reward_model": {"ground_truth": '{"inputs": ["1"]}'}}, "answer: none of"),
@@ -154,6 +155,13 @@ def test_the_answer_of_a_worked_solution_keeps_its_latex(answer):
 def test_a_row_that_is_no_problem_says_why(row, said):
     with pytest.raises(BadProblem, match=said):
         check_row(row)
+
+
+def test_a_choice_in_brackets_is_one_and_an_empty_kind_is_none():
+    named = check_row({"question": "P: (A) x (B) y", "answer": "(B)", "kind": ""})
+    assert is_choice(named) and named["answer"] == "B" and named["kind"] == "problem"
+    assert check_row({"question": "P", "kind": " ", "test_input": ["1"], "test_output": ["1"]})["kind"] == "problem"
+    assert check_row({"question": "P", "solution": "34"})["answer"] == "34"
 
 
 def test_bad_rows_stop_a_run_by_their_place_or_are_left_out(make, tmp_path, caplog):
