@@ -1,4 +1,4 @@
-"""Tokenizers in the manner of seven families of models, with a small vocabulary and chat templates written by hand.
+"""Tokenizers in the manner of nine families of models, with a small vocabulary and chat templates written by hand.
 
 Each template keeps what decides about tokens: where turns begin and end, what is trimmed, what the template moves,
 drops or refuses. Default texts and instructions are cut short.
@@ -50,6 +50,18 @@ QWEN25 = (
         {{- '<|im_end|>\n' }}
 """
     + TOOL_MESSAGE
+)
+QWEN_CODER = QWEN25.replace(
+    r"""            {{- '\n<tool_call>\n{"name": "' + call.function.name + '", "arguments": ' }}
+            {{- call.function.arguments | tojson }}{{- '}\n</tool_call>' }}
+""",
+    r"""            {{- '\n<tool_call>\n<function=' + call.function.name + '>\n' }}
+            {%- for name, value in call.function.arguments | items %}
+                {%- set text = value if value is string else value | tojson %}
+                {{- '<parameter=' + name + '>\n' + text + '\n</parameter>\n' }}
+            {%- endfor %}
+            {{- '</function>\n</tool_call>' }}
+""",
 )
 SHOWN = r"""
 {%- macro shown(content) %}
@@ -266,6 +278,7 @@ BRACKETS = ("INST", "AVAILABLE_TOOLS", "TOOL_RESULTS")
 MISTRALS = ("<s>", "</s>", "[TOOL_CALLS]", *(f"[{slash}{name}]" for name in BRACKETS for slash in ("", "/")))
 FAMILIES = {  # eos is the base model's: most instruct models name another one than ends their turns
     "qwen2.5": Family(QWEN25, CHATML, "<|im_end|>", "<|endoftext|>", added=CALLS),
+    "qwen3-coder": Family(QWEN_CODER, CHATML, "<|im_end|>", "<|endoftext|>", added=CALLS),
     "qwen3": Family(QWEN3, CHATML, "<|im_end|>", "<|endoftext|>", added=(*CALLS, "<think>", "</think>")),
     "qwen3vl": Family(QWEN3VL, (*CHATML, *VISION), "<|im_end|>", "<|im_end|>", added=CALLS),
     "llama3": Family(LLAMA3, HEADERS, "<|eot_id|>", "<|end_of_text|>"),

@@ -41,6 +41,28 @@ def test_names_last_and_the_last_expression_is_shown(sandbox):
     assert found[0] == ("(no output: print what you want to see)", "ok") and {how for _, how in found} == {"ok"}
 
 
+@pytest.mark.parametrize(
+    ("cell", "shown"),
+    [
+        ("x = 3\nx + 1  # its double is 8", "4"),
+        ("x = 3\nx + 1\n# done", "4"),
+        ("for i in range(2):\n    i", ""),
+        ("if True:\n    print(5)", "5"),
+        ("x = {\n  'a': 1,\n}", ""),
+        ("print(7)\nassert True", "7"),
+        ("sum([\n  1,\n  2,\n])", "3"),
+        ("def f():\n    return 1", ""),
+        ("x = 3; x", "3"),
+        ("x: int = 3", ""),
+        ("import math\nmath.pi if False else 2", "2"),
+        ("with open('a', 'w') as f:\n    f.write('b')", ""),
+        ("x = 1\nx += 1", ""),
+    ],
+)
+def test_the_last_line_is_shown_only_if_it_is_an_expression_and_never_breaks_its_cell(sandbox, cell, shown):
+    assert run(session(sandbox), cell) == [(shown or "(no output: print what you want to see)", "ok")]
+
+
 def test_an_error_ends_its_cell_alone_and_shows_its_own_frames(sandbox):
     found = run(
         session(sandbox), "x = 1\n1 / 0\nx = 2", "x", "def f():\n  raise ValueError('no')\nf()", "if", "exit(3)", "x"

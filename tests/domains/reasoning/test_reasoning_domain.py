@@ -20,6 +20,7 @@ from rlanything.domains.rows import BadProblem
 from rlanything.engines.chat import Chat
 from rlanything.errors import TaskError
 from rlanything.plan.models import check_tools
+from rlanything.types import Task
 
 ROWS = [
     {"question": "What is 6 * 7?", "answer": 42, "kind": "easy", "task_id": "q1"},
@@ -245,6 +246,10 @@ def test_prompts_say_what_the_answer_is_and_what_code_may_import(make):
     [value], [letter] = (domain.opening(task, Observation("")) for task in tasks[:2])
     assert "\\boxed{}" in value["content"] and "Installed: numpy, sympy." in value["content"]
     assert "A. stone\nB. apple" in letter["content"] and "letter" in letter["content"]
+    tested = {"question": "P", "test_input": ["71"], "test_output": ["72"]}
+    [program] = domain.opening(Task(id="p", payload=check_row(tested)), Observation(""))
+    assert "```python" in program["content"] and "code_interpreter" in program["content"]
+    assert "71" not in program["content"] and "72" not in program["content"], "its tests grade it"
     assert [t["function"]["name"] for t in domain.tools()] == [TOOL_NAME]
     domain.config.dataset.prompt = "compact"
     assert domain.opening(tasks[0], Observation(""))[0]["content"] == ROWS[0]["question"] and domain.tools() == []
@@ -265,7 +270,7 @@ def test_a_conversation_told_anew_holds_calls_and_outputs(make):
     assert [message["role"] for message in told] == ["user", "assistant", "tool"] and told[-1]["content"] == "42"
 
 
-@pytest.mark.parametrize("family", ["qwen2.5", "qwen3"])
+@pytest.mark.parametrize("family", ["qwen2.5", "qwen3", "qwen3-coder"])
 def test_calls_are_read_as_the_template_writes_them(make, tmp_path, family):
     check_tools(
         {"policy": Chat(ModelConfig(path=str(write_tokenizer(FAMILIES[family], tmp_path / "model"))))}, full(make)
