@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from rlanything.algorithm.consistency import passes_correct, scores_by_success
 from rlanything.algorithm.selection import PASSED
-from rlanything.algorithm.shaping import CALL
+from rlanything.algorithm.shaping import CALL, UNREADABLE
 from rlanything.algorithm.summary import Tally
 from rlanything.algorithm.votes import best, majority
 from rlanything.types import Group, Judgement, Task
@@ -60,7 +60,7 @@ def tally(group: Group, same: SameAnswer = lambda task, answer: answer) -> Tally
     found.add_section("phase", _sums(t.phases for t in valid), len(valid))
     found.add_section("shaping", _sums(t.shaping for t in valid), len(valid))
     found.add_section("env", group.figures, 1)
-    calls = [[r for turn in t.turns if turn.kind == CALL for r in turn.results] for t in valid]
+    calls = [[r for turn in t.turns if turn.kind in (CALL, UNREADABLE) for r in turn.results] for t in valid]
     found.add("calls", map(len, calls))
     found.add("call_success_rate", (r == PASSED for results in calls for r in results))
     verdicts = Counter(verdict for turn in turns for verdict in turn.results)
@@ -133,10 +133,10 @@ def figures(tally: Tally) -> dict[str, float]:
     `action/*` of the kinds of actions. `shaping/*` are the terms of an episode's reward besides its outcome, `phase/*`
     is how long it spent in a phase [s], `env/*` what the domain says of its environments, all as means.
 
-    If episodes call tools, `calls` is their number an episode, and `call_success_rate` the share of them that ended
-    well. If a domain makes several checks of an action, `pass_ratio` is the share that is passed (none, without an
-    action), and `verdict/*` the share of each verdict. If the reward model writes unit tests, `test_*` are shares of
-    those of tasks that have a correct program.
+    If episodes call tools, `calls` is the number of calls an episode, and `call_success_rate` the share of them that
+    ended well; calls that could not be read or were refused did not. If a domain makes several checks of an action,
+    `pass_ratio` is the share that is passed (none, without an action), and `verdict/*` the share of each verdict. If
+    the reward model writes unit tests, `test_*` are shares of those of tasks that have a correct program.
     """
     mean, section = tally.mean, tally.section
     mu = mean("rm_p_plus") + mean("rm_p_minus")

@@ -4,9 +4,11 @@ Source: DemyAgent (arXiv 2510.11701), equation 8 and its code; the penalty of le
 """
 
 from rlanything.config.schema import AlgorithmConfig
-from rlanything.types import Trajectory
+from rlanything.types import Trajectory, Turn
 
 CALL = "call"  # the kind of turns that call a tool
+UNREADABLE = "unreadable"  # the kind of turns without a call that can be read, and the verdict on each such call
+NO_CALLS_LEFT = "no_calls_left"  # the verdict on a call that was refused
 
 
 def shaping(trajectory: Trajectory, config: AlgorithmConfig) -> dict[str, float]:
@@ -22,11 +24,16 @@ def shaping(trajectory: Trajectory, config: AlgorithmConfig) -> dict[str, float]
 
 
 def call_bonus(trajectory: Trajectory, config: AlgorithmConfig) -> float:
-    """`call_bonus` for each turn that called a tool, `call_bonus_max` at most."""
+    """`call_bonus` for each turn with a call that was executed, `call_bonus_max` at most."""
     if trajectory.success and config.call_bonus_on == "wrong":
         return 0.0
-    bonus = config.call_bonus * sum(turn.kind == CALL for turn in trajectory.turns)
+    bonus = config.call_bonus * sum(map(_has_executed_call, trajectory.turns))
     return max(-config.call_bonus_max, min(config.call_bonus_max, bonus))
+
+
+def _has_executed_call(turn: Turn) -> bool:
+    """True if a call of the turn was executed; a domain that gives no verdicts executes all calls."""
+    return turn.kind == CALL and (not turn.results or any(r not in (UNREADABLE, NO_CALLS_LEFT) for r in turn.results))
 
 
 def overlong_penalty(trajectory: Trajectory, config: AlgorithmConfig) -> float:

@@ -192,7 +192,7 @@ class AlgorithmConfig(Section):
     reward: Literal["outcome", "score"] = "outcome"
     """Reward of an episode: `outcome` is +1 or -1, `score` is the environment's own number."""
     call_bonus: float = 0.0
-    """Reward of each turn that calls a tool. Below 0 it is the price of a call."""
+    """Reward of each turn with a call that is executed. Below 0 it is the price of a call."""
     call_bonus_max: NonNegativeFloat = 0.4
     """Most that calls earn or cost in an episode."""
     call_bonus_on: Literal["wrong", "all"] = "wrong"

@@ -50,3 +50,15 @@ def test_calls_of_tools_are_counted_and_their_success():
     figures = diagnostics([group(caller, quiet)])
     assert figures["calls"] == 1.5 and figures["call_success_rate"] == pytest.approx(2 / 3)
     assert "calls" not in diagnostics([group(quiet)])
+
+
+def test_calls_that_cannot_be_read_are_failed_calls():
+    # 1 of 11 calls ends well in the first episode, none of 2 in the second: 1/13, and 13 calls of 3 episodes.
+    garbled, refused, quiet = trajectory(1, [()] * 11), trajectory(-1, [()]), trajectory(1, [()])
+    for turn in garbled.turns:
+        turn.kind, turn.results = "unreadable", ("unreadable",)
+    garbled.turns[-1].kind, garbled.turns[-1].results = "call", ("ok",)
+    refused.turns[0].kind, refused.turns[0].results = "call", ("unreadable", "no_calls_left")
+    quiet.turns[0].kind, quiet.turns[0].results = "answer", ("ok",)
+    figures = diagnostics([group(garbled, refused, quiet)])
+    assert figures["calls"] == pytest.approx(13 / 3) and figures["call_success_rate"] == pytest.approx(1 / 13)

@@ -31,6 +31,17 @@ def test_calls_of_a_failed_episode_earn_up_to_a_bound(calls, reward):
     assert 1 + call_bonus(episode(1, calls), everywhere) == pytest.approx(1 + min(0.4, 0.1 * calls))  # its equation 8
 
 
+def test_calls_that_were_not_executed_earn_nothing():
+    made = episode(-1, 5)
+    verdicts = [("ok",), ("exception",), ("no_calls_left",), ("unreadable", "no_calls_left"), ("unreadable", "ok")]
+    for turn, results in zip(made.turns, verdicts, strict=False):
+        turn.results = results
+    made.turns[-1].kind, made.turns[-1].results = "unreadable", ("unreadable",)
+    assert call_bonus(made, AlgorithmConfig(call_bonus=0.1)) == pytest.approx(0.3)  # the 1st, 2nd and 5th turn
+    price = AlgorithmConfig(call_bonus=-0.1, call_bonus_on="all")
+    assert call_bonus(made, price) == pytest.approx(-0.3)
+
+
 def test_a_call_may_cost_something():
     config = AlgorithmConfig(call_bonus=-0.1, call_bonus_on="all")
     assert [call_bonus(episode(1, n), config) for n in (0, 1, 9)] == pytest.approx([0, -0.1, -0.4])
