@@ -15,6 +15,7 @@ MEANS = (
     "success_rate",
     "mean_reward",
     "mean_turns",
+    "response_tokens",
     "invalid_action_rate",
     "unparsable_action_rate",
     "truncated_rate",
@@ -126,12 +127,13 @@ def _tally_answers(group: Group, same: SameAnswer, found: Tally) -> None:
 def figures(tally: Tally) -> dict[str, float]:
     """The figures of one step's rollouts; nan if there was nothing to measure.
 
-    `env_s` is how long the environment (in coding, the sandbox) took to answer an action [s]. `rm_process_accuracy`
-    compares scores with the domain's own step labels, which no update of the loop ever sees; `rm_process_balanced` is
-    the mean of its recalls on progress and on no progress. `failures` counts the episodes that the infrastructure broke
-    for good, also by kind; `retries` those that were played anew; `ended/*` are shares of the reasons to end,
-    `action/*` of the kinds of actions. `shaping/*` are the terms of an episode's reward besides its outcome, `phase/*`
-    is how long it spent in a phase [s], `env/*` what the domain says of its environments, all as means.
+    `response_tokens` are the generated tokens of an episode, all its turns together. `env_s` is how long the
+    environment (in coding, the sandbox) took to answer an action [s]. `rm_process_accuracy` compares scores with the
+    domain's own step labels, which no update of the loop ever sees; `rm_process_balanced` is the mean of its recalls on
+    progress and on no progress. `failures` counts the episodes that the infrastructure broke for good, also by kind;
+    `retries` those that were played anew; `ended/*` are shares of the reasons to end, `action/*` of the kinds of
+    actions. `shaping/*` are the terms of an episode's reward besides its outcome, `phase/*` is how long it spent in a
+    phase [s], `env/*` what the domain says of its environments, all as means.
 
     If episodes call tools, `calls` is the number of calls an episode, and `call_success_rate` the share of them that
     ended well; calls that could not be read or were refused did not. If a domain makes several checks of an action,

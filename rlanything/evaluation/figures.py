@@ -69,7 +69,6 @@ def summarise(groups: Sequence[GroupSummary], kind: Callable[[Task], str]) -> Fi
         "success_low": low,
         "success_high": high,
         "episodes": sum(g.num_valid for g in groups),
-        "response_tokens": whole.sums["response_tokens"] / max(1, whole.counts["response_tokens"]),
         **_of_many(groups),
     }
     for name in sorted({kind(g.task) for g in groups}):

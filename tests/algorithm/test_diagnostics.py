@@ -6,6 +6,7 @@ import pytest
 from builders import diagnostics, group, trajectory
 
 from rlanything.algorithm.diagnostics import theorem_bound
+from rlanything.types import Status
 
 
 def test_bound_of_theorem_1():
@@ -36,6 +37,13 @@ def test_kinds_of_actions_and_times_of_phases_are_means_over_all_turns_and_episo
     d = diagnostics([one, other])
     assert (d["action/a"], d["action/b"]) == (0.5, 0.25)
     assert (d["phase/reset"], d["phase/settle"], d["env/desktops"]) == (3.0, 0.5, 3.0)
+
+
+def test_response_tokens_are_those_of_all_turns_of_an_episode():
+    long, short = trajectory(1, [(), ()]), trajectory(-1, [()])
+    broken = trajectory(-1, [()], status=Status.ENV_ERROR)
+    long.turns[0].response_ids = [1] * 7  # 7 + 2 tokens, and 2 of the short episode; the broken one does not count
+    assert diagnostics([group(long, short, broken)])["response_tokens"] == 5.5
 
 
 def test_diagnostics_of_nothing_are_nan_and_not_an_error():

@@ -94,6 +94,22 @@ def test_scripts_draw_every_section_and_controls_work(drawn):
     assert shown.count("<svg") > 5 and "find a hot mug" in shown and "25.0" in shown and "60.0" in shown
 
 
+def test_calls_and_tokens_are_drawn_if_the_run_has_them(folder, tmp_path):
+    quiet = group(Task(id="q", payload={}), [1, -1])
+    write_step(folder, 1, [quiet])
+    write_report(folder)
+    without = dom(folder.report, tmp_path / "profile")
+    for step, turn in enumerate((quiet.trajectories[0].turns[0], quiet.trajectories[1].turns[0]), 2):
+        turn.kind, turn.results = "call", ("ok", "exception")
+        write_step(folder, step, [quiet], **{"policy/entropy": 0.5})
+    write_report(folder)
+    shown = dom(folder.report, tmp_path / "profile")
+    titles = ("Response tokens an episode", "Tool calls an episode", "Tool calls that ended well", "Entropy")
+    assert [f'aria-label="{title}: ' in without for title in titles] == [True, False, False, False]
+    figures = ("tokens 1", "calls 2", "calls 50.0&nbsp;%", "policy 0.5")
+    assert [title for title, at in zip(titles, figures, strict=True) if f'aria-label="{title}: {at}' not in shown] == []
+
+
 def test_screenshots_are_shown_with_where_the_action_points(folder, tmp_path):
     pictures = []
     for name, colour in (("before", (255, 0, 255)), ("after", (0, 255, 255))):

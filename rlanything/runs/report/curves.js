@@ -118,6 +118,23 @@ const CHARTS = [
   },
   { title: "Turns an episode", series: [trained("turns", "mean_turns")] },
   {
+    title: "Response tokens an episode",
+    series: [trained("tokens", "response_tokens")],
+    note: "Generated in training, all turns of an episode together.",
+  },
+  {
+    title: "Tool calls an episode",
+    series: [trained("calls", "calls")],
+    note: "In training, with those that could not be read or were refused.",
+  },
+  {
+    title: "Tool calls that ended well",
+    unit: "percent",
+    top: 1,
+    series: [trained("calls", "call_success_rate")],
+    note: "Of the calls in training. Calls that could not be read or were refused did not.",
+  },
+  {
     title: "Progress and truncation",
     unit: "percent",
     top: 1,
