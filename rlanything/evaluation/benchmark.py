@@ -158,8 +158,8 @@ def move_parts(source: Path, target: Path) -> None:
 def table_rows(split: str, figures: dict[str, float]) -> list[dict[str, str]]:
     """Cells by their column: a row for the split, and one for each of its task types.
 
-    pass@k, maj@k and best of k are there if tasks were played several times, the reward model's rates if it judged, the
-    score if the environment gives partial scores, turns if episodes have several.
+    pass@k, maj@k and best of k are there, with their 95 % intervals, if tasks were played several times, the reward
+    model's rates if it judged, the score if the environment gives partial scores, turns if episodes have several.
     """
     low, high = figures["success_low"], figures["success_high"]
     row = {
@@ -168,9 +168,10 @@ def table_rows(split: str, figures: dict[str, float]) -> list[dict[str, str]]:
         "success": f"{figures['success_rate']:.1%}",
         "95 %": f"{low:.1%} to {high:.1%}" if not math.isnan(low) else "",
     }
-    of_many = [key for key in figures if key.startswith("pass@")][-1:]  # metrics have pass@j for smaller j too
-    of_many += [key for key in figures if key.startswith(("maj@", "best_of_"))]
-    row |= {key.replace("_", " "): f"{figures[key]:.1%}" for key in of_many}
+    for key in figures:
+        if f"{key}_low" in figures:  # pass@k, maj@k, best of k; metrics have pass@j for smaller j too
+            low, high = figures[f"{key}_low"], figures[f"{key}_high"]
+            row[key.replace("_", " ")] = f"{figures[key]:.1%} ({100 * low:.1f} to {100 * high:.1f})"
     for name, key in TESTING if "test_accuracy" in figures else JUDGING:
         if not math.isnan(figures.get(key, math.nan)):
             row[name] = f"{figures[key]:.1%}"

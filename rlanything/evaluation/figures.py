@@ -46,6 +46,16 @@ def success_interval(groups: Sequence[GroupSummary]) -> tuple[float, float]:
     return _bootstrap(lambda drawn: solved[drawn].sum(1) / played[drawn].sum(1), len(played))
 
 
+def share_interval(shares: Sequence[float]) -> tuple[float, float]:
+    """95 % interval of the mean of one share for each task; (nan, nan) without any.
+
+    As for success: Wilson's if each share is 0 or 1, or if all are equal, otherwise a bootstrap over tasks.
+    """
+    if set(shares) <= {0.0, 1.0} or min(shares) == max(shares):
+        return wilson(round(sum(shares)), len(shares))
+    return paired_interval(shares)
+
+
 def paired_interval(differences: Sequence[float]) -> tuple[float, float]:
     """95 % interval of the mean of differences by task, tasks resampled; (nan, nan) without any."""
     x = np.array(differences, dtype=np.float64)
@@ -84,24 +94,26 @@ def _partial(tally: Tally, of: str = "") -> Figures:
 
 
 def _of_many(groups: Sequence[GroupSummary]) -> Figures:
-    """Figures of tasks that were played k > 1 times.
+    """Figures of tasks that were played k > 1 times, with 95 % intervals of those of all k episodes.
 
-    pass@j for j = 2, 4, 8, ... and k is the chance that one of j episodes solves a task, estimated without bias (Chen
-    et al. 2021, arXiv 2107.03374). maj@k is how often the commonest answer is right (`algorithm/votes.py`); tasks that
-    ask for no such answer (`Score.answer` is None) do not count. If the reward model wrote unit tests, best_of_k is how
+    pass@j for every j from 2 to k is the chance that one of j episodes solves a task, estimated without bias (Chen et
+    al. 2021, arXiv 2107.03374). maj@k is how often the commonest answer is right (`algorithm/votes.py`); tasks that ask
+    for no such answer (`Score.answer` is None) do not count. If the reward model wrote unit tests, best_of_k is how
     often the program that passes most of them is correct.
     """
     k = max((g.num_valid + g.num_broken for g in groups), default=0)
     played = [g for g in groups if g.num_valid]
     if k < 2 or not played:
         return {}
-    sizes = [2**i for i in range(1, k.bit_length()) if 2**i < k]
-    whole = Tally.of_all(g.tally for g in groups)
-    found = {f"pass@{j}": sum(_passes(g, j) for g in played) / len(played) for j in (*sizes, k)}
-    if whole.counts["majority"]:
-        found[f"maj@{k}"] = whole.mean("majority")
-    if whole.counts["test_unparsable_rate"]:
-        found[f"best_of_{k}"] = whole.mean("best")
+    shares = {f"pass@{j}": [_passes(g, j) for g in played] for j in range(2, k + 1)}
+    of_all = {f"pass@{k}": shares[f"pass@{k}"]}
+    if voted := [g.tally.mean("majority") for g in played if g.tally.counts["majority"]]:
+        of_all[f"maj@{k}"] = voted
+    if any(g.tally.counts["test_unparsable_rate"] for g in played):
+        of_all[f"best_of_{k}"] = [g.tally.mean("best") for g in played]
+    found = {name: sum(of_tasks) / len(of_tasks) for name, of_tasks in (shares | of_all).items()}
+    for name, of_tasks in of_all.items():
+        found[f"{name}_low"], found[f"{name}_high"] = share_interval(of_tasks)
     return found
 
 

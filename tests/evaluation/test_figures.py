@@ -6,7 +6,12 @@ from itertools import combinations
 import pytest
 from builders import group, judgement, summaries, trajectory
 
-from rlanything.evaluation.figures import _of_many, _passes, success_interval, wilson
+from rlanything.evaluation.benchmark import table_rows
+from rlanything.evaluation.figures import _of_many, _passes, paired_interval, success_interval, summarise, wilson
+
+
+def means(groups):
+    return {name: value for name, value in _of_many(groups).items() if not name.endswith(("_low", "_high"))}
 
 
 def judged_by_tests(outcomes, scores):
@@ -20,14 +25,14 @@ def test_best_of_n_is_the_program_that_passes_most_generated_tests():
     picked = judged_by_tests([-1, 1, -1], [(1, -1), (1, 1), (-1, None)])
     missed = judged_by_tests([1, -1, -1], [(-1, -1), (1, 1), (-1, -1)])
     tied = judged_by_tests([1, -1, 1], [(1, 1), (1, 1), (-1, -1)])
-    figures = _of_many(summaries([picked, missed, tied]))
+    figures = means(summaries([picked, missed, tied]))
     assert figures == {"pass@2": pytest.approx(7 / 9), "pass@3": 1.0, "best_of_3": pytest.approx(0.5)}
-    assert _of_many(summaries([judged_by_tests([-1, -1], [(1,), (1,)])])) == {"pass@2": 0.0, "best_of_2": 0.0}
+    assert means(summaries([judged_by_tests([-1, -1], [(1,), (1,)])])) == {"pass@2": 0.0, "best_of_2": 0.0}
 
 
 def test_one_episode_a_task_has_no_such_figures_and_turns_without_tests_no_choice():
     assert _of_many(summaries([group(trajectory(1, [(1,)]))])) == {}
-    assert _of_many(summaries([group(trajectory(1, [(1,)]), trajectory(-1, [(1,)]))])) == {"pass@2": 1.0}
+    assert means(summaries([group(trajectory(1, [(1,)]), trajectory(-1, [(1,)]))])) == {"pass@2": 1.0}
 
 
 def answered(*answers, truth="7"):
@@ -38,13 +43,13 @@ def answered(*answers, truth="7"):
 
 
 def test_pass_at_j_is_the_chance_that_one_of_j_draws_is_right():
-    # 1 of 4 right: 1 - C(3, 2)/C(4, 2) = 1/2; 3 of 4: 1 - 0 = 1. All j at once equal trying all draws.
-    figures = _of_many(solved(1, 3, of=4))
-    assert figures == {"pass@2": pytest.approx(0.75), "pass@4": 1.0}
+    # 1 of 4 right: 1 - C(3, 2)/C(4, 2) = 1/2 and 1 - C(3, 3)/C(4, 3) = 3/4; 3 of 4: 1 - 0 = 1.
+    figures = means(solved(1, 3, of=4))
+    assert figures == {"pass@2": pytest.approx(0.75), "pass@3": pytest.approx(0.875), "pass@4": 1.0}
     for n, c, j in ((5, 2, 2), (8, 1, 4), (8, 3, 4)):
         draws = [any(i < c for i in drawn) for drawn in combinations(range(n), j)]
         assert _passes(solved(c, of=n)[0], j) == pytest.approx(sum(draws) / len(draws))
-    assert list(_of_many(solved(1, of=32))) == ["pass@2", "pass@4", "pass@8", "pass@16", "pass@32"]
+    assert list(means(solved(1, of=32))) == [f"pass@{j}" for j in range(2, 33)]
 
 
 @pytest.mark.parametrize(
@@ -97,6 +102,26 @@ def test_tasks_that_differ_little_are_told_apart_from_many_that_differ_much():
 def test_tasks_of_one_rate_say_nothing_of_the_spread_between_tasks():
     assert success_interval(solved(2, 2, 2, of=4)) == wilson(2, 3)  # 1.5 of 3, rounded to even
     assert success_interval(solved(4, 4, 4, of=4)) == wilson(3, 3)
+
+
+def bounds(figures, name):
+    return figures[f"{name}_low"], figures[f"{name}_high"]
+
+
+def test_figures_of_all_episodes_have_an_interval_over_tasks():
+    # Of 4 tasks with 2 episodes, 3 are solved at least once: 3 single observations, whatever the episodes.
+    assert bounds(_of_many(solved(0, 1, 2, 2, of=2)), "pass@2") == wilson(3, 4)
+    clear = _of_many(summaries([answered("7", "7"), answered("8", "8"), answered("7", None)]))
+    assert bounds(clear, "maj@2") == wilson(2, 3)
+    tied = _of_many(summaries([answered("7", "7"), answered("8", "8"), answered("7", "8")]))
+    assert tied["maj@2"] == 0.5 and bounds(tied, "maj@2") == paired_interval([1.0, 0.0, 0.5])
+    assert not [name for name in _of_many(solved(1, of=4)) if name.startswith(("pass@2_", "pass@3_"))]
+
+
+def test_the_table_shows_intervals_of_all_episodes_and_no_fewer():
+    row = table_rows("seen", summarise(solved(0, 1, 2, 2, of=3), lambda task: "any"))[0]
+    assert row["pass@3"] == "75.0% (30.1 to 95.4)"  # Wilson's of 3 of 4
+    assert "pass@2" not in row
 
 
 def test_the_same_episodes_give_the_same_interval():
