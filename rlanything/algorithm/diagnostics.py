@@ -63,6 +63,7 @@ def tally(group: Group, same: SameAnswer = lambda task, answer: answer) -> Tally
     found.add_section("env", group.figures, 1)
     calls = [[r for turn in t.turns if turn.kind in (CALL, UNREADABLE) for r in turn.results] for t in valid]
     found.add("calls", map(len, calls))
+    found.add("call_share", map(bool, calls))
     found.add("call_success_rate", (r == PASSED for results in calls for r in results))
     verdicts = Counter(verdict for turn in turns for verdict in turn.results)
     found.add("pass_ratio", (sum(v == PASSED for v in t.results) / max(1, len(t.results)) for t in turns))
@@ -135,10 +136,11 @@ def figures(tally: Tally) -> dict[str, float]:
     actions. `shaping/*` are the terms of an episode's reward besides its outcome, `phase/*` is how long it spent in a
     phase [s], `env/*` what the domain says of its environments, all as means.
 
-    If episodes call tools, `calls` is the number of calls an episode, and `call_success_rate` the share of them that
-    ended well; calls that could not be read or were refused did not. If a domain makes several checks of an action,
-    `pass_ratio` is the share that is passed (none, without an action), and `verdict/*` the share of each verdict. If
-    the reward model writes unit tests, `test_*` are shares of those of tasks that have a correct program.
+    If episodes call tools, `calls` is the number of calls an episode, `call_share` the share of episodes with a call,
+    and `call_success_rate` the share of calls that ended well; those that could not be read or were refused did not. If
+    a domain makes several checks of an action, `pass_ratio` is the share that is passed (none, without an action), and
+    `verdict/*` the share of each verdict. If the reward model writes unit tests, `test_*` are shares of those of tasks
+    that have a correct program.
     """
     mean, section = tally.mean, tally.section
     mu = mean("rm_p_plus") + mean("rm_p_minus")
@@ -155,7 +157,7 @@ def figures(tally: Tally) -> dict[str, float]:
     for shown in ("ended", "action", "phase", "shaping", "env", "verdict"):
         found |= section(shown)
     if tally.counts["call_success_rate"]:
-        found |= {name: mean(name) for name in ("calls", "call_success_rate")}
+        found |= {name: mean(name) for name in ("calls", "call_share", "call_success_rate")}
     if tally.counts["verdict"]:
         found["pass_ratio"] = mean("pass_ratio")
     if tally.counts["test_unparsable_rate"]:

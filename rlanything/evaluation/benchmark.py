@@ -159,7 +159,8 @@ def table_rows(split: str, figures: dict[str, float]) -> list[dict[str, str]]:
     """Cells by their column: a row for the split, and one for each of its task types.
 
     pass@k, maj@k and best of k are there, with their 95 % intervals, if tasks were played several times, the reward
-    model's rates if it judged, the score if the environment gives partial scores, turns if episodes have several.
+    model's rates if it judged, the score if the environment gives partial scores, the share of episodes with calls if
+    any call a tool, turns if episodes have several.
     """
     low, high = figures["success_low"], figures["success_high"]
     row = {
@@ -177,6 +178,8 @@ def table_rows(split: str, figures: dict[str, float]) -> list[dict[str, str]]:
             row[name] = f"{figures[key]:.1%}"
     if "partial_score" in figures:
         row["score"] = f"{figures['partial_score']:.1%}"
+    if "call_share" in figures:
+        row["with calls"] = f"{figures['call_share']:.1%}"
     if figures["mean_turns"] != 1:  # there are domains of one turn
         row["turns"] = f"{figures['mean_turns']:.1f}"
     row["invalid"] = f"{figures['invalid_action_rate']:.1%}"
@@ -186,4 +189,6 @@ def table_rows(split: str, figures: dict[str, float]) -> list[dict[str, str]]:
         rows.append({"split": f"  {kind}", "success": f"{figures[f'success_rate/{kind}']:.1%}"})
         if f"partial_score/{kind}" in figures:
             rows[-1]["score"] = f"{figures[f'partial_score/{kind}']:.1%}"
+        if f"call_share/{kind}" in figures:
+            rows[-1]["with calls"] = f"{figures[f'call_share/{kind}']:.1%}"
     return rows

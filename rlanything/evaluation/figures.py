@@ -72,7 +72,10 @@ def _bootstrap(means: Callable[[np.ndarray], np.ndarray], num: int) -> tuple[flo
 
 
 def summarise(groups: Sequence[GroupSummary], kind: Callable[[Task], str]) -> Figures:
-    """Success rate with its interval, overall and by kind of task, partial scores, turns, tokens, diagnostics."""
+    """Success rate with its interval, partial scores, turns, tokens, diagnostics.
+
+    Success, partial scores and the share of episodes with a call of a tool are there by kind of task, too.
+    """
     low, high = success_interval(groups)
     whole = Tally.of_all(g.tally for g in groups)
     found = figures(whole) | {
@@ -85,6 +88,8 @@ def summarise(groups: Sequence[GroupSummary], kind: Callable[[Task], str]) -> Fi
         of_kind = Tally.of_all(g.tally for g in groups if kind(g.task) == name)
         found[f"success_rate/{name}"] = of_kind.mean("success_rate")
         found |= _partial(of_kind, f"/{name}")
+        if "call_share" in found:  # a kind whose episodes call no tool has 0
+            found[f"call_share/{name}"] = of_kind.mean("call_share")
     return found | _partial(whole)
 
 

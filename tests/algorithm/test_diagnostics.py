@@ -57,6 +57,7 @@ def test_calls_of_tools_are_counted_and_their_success():
     caller.turns[-1].kind = "answer"
     figures = diagnostics([group(caller, quiet)])
     assert figures["calls"] == 1.5 and figures["call_success_rate"] == pytest.approx(2 / 3)
+    assert figures["call_share"] == 0.5
     assert "calls" not in diagnostics([group(quiet)])
 
 

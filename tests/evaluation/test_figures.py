@@ -8,6 +8,7 @@ from builders import group, judgement, summaries, trajectory
 
 from rlanything.evaluation.benchmark import table_rows
 from rlanything.evaluation.figures import _of_many, _passes, paired_interval, success_interval, summarise, wilson
+from rlanything.types import Task
 
 
 def means(groups):
@@ -122,6 +123,29 @@ def test_the_table_shows_intervals_of_all_episodes_and_no_fewer():
     row = table_rows("seen", summarise(solved(0, 1, 2, 2, of=3), lambda task: "any"))[0]
     assert row["pass@3"] == "75.0% (30.1 to 95.4)"  # Wilson's of 3 of 4
     assert "pass@2" not in row
+
+
+def test_calls_by_kind_of_task_show_which_tasks_need_no_tool():
+    # Easy: 1 of 4 episodes calls, with two calls. Hard: both episodes call, one of them unreadably.
+    easy = [group(*(trajectory(1, [()]) for _ in range(2)), task=Task(id=f"easy {i}", payload={})) for i in (1, 2)]
+    hard = group(trajectory(1, [()]), trajectory(-1, [()]), task=Task(id="hard 1", payload={}))
+    called = [(easy[0], 0, "call", ("ok", "exception")), (hard, 0, "call", ("ok",)), (hard, 1, "unreadable", ("x",))]
+    for made, episode, kind, results in called:
+        turn = made.trajectories[episode].turns[0]
+        turn.kind, turn.results = kind, results
+    figures = summarise(summaries([*easy, hard]), lambda task: task.id.split()[0])
+    assert (figures["call_share/easy"], figures["call_share/hard"]) == (0.25, 1.0)
+    assert figures["call_share"] == 0.5 and figures["calls"] == pytest.approx(4 / 6)
+    assert [row["with calls"] for row in table_rows("seen", figures)] == ["50.0%", "25.0%", "100.0%"]
+
+
+def test_a_kind_without_calls_has_none_and_a_split_without_calls_no_such_figure():
+    quiet = [group(trajectory(1, [()]), task=Task(id=kind, payload={})) for kind in ("easy", "hard")]
+    figures = summarise(summaries(quiet), lambda task: task.id)
+    assert not [name for name in figures if name.startswith("call")]
+    assert not [row for row in table_rows("seen", figures) if "with calls" in row]
+    quiet[1].trajectories[0].turns[0].kind, quiet[1].trajectories[0].turns[0].results = "call", ("ok",)
+    assert summarise(summaries(quiet), lambda task: task.id)["call_share/easy"] == 0
 
 
 def test_the_same_episodes_give_the_same_interval():

@@ -110,6 +110,16 @@ def test_calls_and_tokens_are_drawn_if_the_run_has_them(folder, tmp_path):
     assert [title for title, at in zip(titles, figures, strict=True) if f'aria-label="{title}: {at}' not in shown] == []
 
 
+def test_kinds_of_tasks_that_are_answered_without_the_tool_can_be_told(folder, tmp_path):
+    for step, easy in ((0, 1.0), (2, 0.25)):
+        write_evaluation(folder, step, "seen", 25, **{"call_share/easy": easy, "call_share/hard": 1.0})
+    write_report(folder)
+    shown = dom(folder.report, tmp_path / "profile")
+    assert 'aria-label="Episodes with a tool call: easy 25.0&nbsp;%, hard 100.0&nbsp;%"' in shown
+    table = shown.partition("Episodes with a tool call by task type")[2].partition("</details>")[0]
+    assert re.findall(r"<td>([^<]*)</td>", table)[:4] == ["easy", "100.0&nbsp;%", "25.0&nbsp;%", "−75.0"]
+
+
 def test_screenshots_are_shown_with_where_the_action_points(folder, tmp_path):
     pictures = []
     for name, colour in (("before", (255, 0, 255)), ("after", (0, 255, 255))):

@@ -16,6 +16,18 @@ function evaluated(key, band) {
   }));
 }
 
+function evaluatedByKind(key) {
+  const splits = Object.entries(DATA.evaluations);
+  return splits.flatMap(([split, c]) =>
+    Object.keys(c)
+      .filter((name) => name.startsWith(`${key}/`))
+      .map((name) => {
+        const kind = name.slice(key.length + 1);
+        return { name: splits.length > 1 ? `${split}, ${kind}` : kind, steps: c.step, values: c[name] };
+      }),
+  );
+}
+
 function ofLearners(key) {
   return LEARNERS.map((role) => trained(role, `${role}/${key}`));
 }
@@ -126,6 +138,13 @@ const CHARTS = [
     title: "Tool calls an episode",
     series: [trained("calls", "calls")],
     note: "In training, with those that could not be read or were refused.",
+  },
+  {
+    title: "Episodes with a tool call",
+    unit: "percent",
+    top: 1,
+    series: evaluatedByKind("call_share"),
+    note: "On evaluations, by kind of task: what is left is answered without the tool.",
   },
   {
     title: "Tool calls that ended well",

@@ -85,18 +85,18 @@ function tables([, ...header], rows) {
   return div("tables", made);
 }
 
-/* Success by task type at the first and last evaluation of every split. */
-function byKind() {
+/* A share by task type at the first and last evaluation of every split. */
+function byKind(figure, title) {
   const rows = [];
   for (const [split, columns] of Object.entries(DATA.evaluations)) {
     const kinds = Object.keys(columns)
-      .filter((k) => k.startsWith("success_rate/"))
+      .filter((k) => k.startsWith(`${figure}/`))
       .sort();
     kinds.forEach((key, i) => {
       const values = columns[key];
       const last = values.length > 1 ? values[values.length - 1] : null;
       const change = exists(last) && exists(values[0]) ? signed(100 * (last - values[0]), 1) : DASH;
-      rows.push([i ? "" : split, key.slice("success_rate/".length), percent(values[0]), percent(last), change]);
+      rows.push([i ? "" : split, key.slice(figure.length + 1), percent(values[0]), percent(last), change]);
     });
   }
   if (!rows.length) return null;
@@ -104,7 +104,7 @@ function byKind() {
   return el(
     "details",
     { class: "kinds" },
-    el("summary", {}, "Success by task type"),
+    el("summary", {}, title),
     tables(["split", "type", before, after, "points"], rows),
   );
 }
@@ -118,7 +118,8 @@ function drawSummary() {
   }
   section.append(div("tiles", found));
   if (DATA.before_after.rows.length) {
-    fill(section, {}, [tables(DATA.before_after.header, DATA.before_after.rows), byKind()]);
+    const called = byKind("call_share", "Episodes with a tool call by task type");
+    fill(section, {}, [tables(DATA.before_after.header, DATA.before_after.rows), byKind("success_rate", "Success by task type"), called]);
   }
 }
 
