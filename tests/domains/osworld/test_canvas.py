@@ -41,7 +41,7 @@ def test_the_solution_solves_every_task_and_an_untouched_desktop_none(level: str
     for family in families(level):
         for verifier in family.verifiers:
             if verifier.feasible:
-                assert not all(goal.holds(family.desk) for goal in verifier.goals)
+                assert not any(goal.holds(family.desk) for goal in verifier.goals)
                 assert all(goal.holds(solved(family.desk, verifier)) for goal in verifier.goals)
             else:
                 solved(family.desk, verifier)

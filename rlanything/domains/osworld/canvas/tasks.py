@@ -92,7 +92,7 @@ def _made(rng: random.Random, level: Level, infeasible: float, unseen: bool) -> 
     elif rng.random() < level.busy:
         desk.busy = 1
     asked = [(goal,) for goal in singles] + [_together(singles[:n]) for n in range(2, len(singles) + 1)]
-    verifiers = [Verifier(goals) for goals in asked if goals]
+    verifiers = [Verifier(goals) for goals in asked if goals and not any(goal.holds(desk) for goal in goals)]
     if rng.random() < infeasible and (goal := _impossible(rng, desk, unseen)):
         verifiers.append(Verifier((goal,), feasible=False))
     ways = {verifier: distance(verifier.goals, verifier.feasible, desk) for verifier in verifiers}

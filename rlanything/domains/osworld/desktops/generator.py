@@ -57,21 +57,17 @@ def _files(rng: random.Random) -> _Made:
     *names, new, absent = rng.sample(NAMES, 5)
     config = [_step("write", path=f"~/{folder}/{name}.txt", text=f"{rng.choice(WORDS)}\n") for name in names]
     one, two, three = (f"~/{folder}/{name}.txt" for name in names)
-    there: Mapping[str, Any] = {"kind": "exists", "path": one}
-    gone = {**there, "not": True}
     verifiers = [
         _by_command(
             f"Rename {names[0]}.txt in {folder} to {new}.txt.",
             f"mv {one} ~/{folder}/{new}.txt",
-            [gone, {"kind": "exists", "path": f"~/{folder}/{new}.txt"}],
+            [{"kind": "exists", "path": one, "not": True}, {"kind": "exists", "path": f"~/{folder}/{new}.txt"}],
         ),
-        _by_command(
-            f"Delete {names[1]}.txt in {folder}.", f"rm {two}", [{"kind": "exists", "path": two, "not": True}, there]
-        ),
+        _by_command(f"Delete {names[1]}.txt in {folder}.", f"rm {two}", [_true(f"test ! -e {two} && test -e {one}")]),
         _by_command(
             f"Copy {names[2]}.txt from {folder} to the desktop.",
             f"cp {three} ~/Desktop/",
-            [{"kind": "exists", "path": f"~/Desktop/{names[2]}.txt"}, {"kind": "exists", "path": three}],
+            [_true(f"test -e ~/Desktop/{names[2]}.txt && test -e {three}")],
         ),
         _by_command(
             f"Make {names[0]}.txt in {folder} readable and writable by its owner alone.",
@@ -86,6 +82,11 @@ def _files(rng: random.Random) -> _Made:
     ]
     kept = rng.sample(verifiers, rng.randint(2, len(verifiers)))
     return [*config, *_terminal()], kept, f"Rename {absent}.txt in {folder} to {new}.txt."
+
+
+def _true(condition: str) -> Mapping[str, Any]:
+    """A check of a shell condition. What holds at the start is no check of its own: the untouched desktop scores 0."""
+    return {"kind": "command", "command": f"{condition} && echo yes", "output": "yes"}
 
 
 def _text(rng: random.Random) -> _Made:
