@@ -25,6 +25,7 @@ from rlanything.errors import TaskError
 from rlanything.processes.guard import run_guarded
 from rlanything.types import Task
 
+ATTEMPTS = 2  # at a task whose desktop breaks: a fault that passes must not refuse it for good
 UNTOUCHED_S = 5.0  # programs write settings a while after they start, which some evaluators take for the solution
 
 
@@ -35,7 +36,13 @@ async def refusals(domain: OsworldDomain, names: Sequence[str], on_end: Callable
 
     async def one(name: str, key: str, feasible: bool) -> None:
         async with limit:
-            why = await _refusal(domain.make_env(Task(id=name, payload=payload(name, key, "untouched"))), feasible)
+            for _ in range(ATTEMPTS):
+                try:
+                    env = domain.make_env(Task(id=name, payload=payload(name, key, "untouched")))
+                    why = await _refusal(env, feasible)
+                    break
+                except Exception as fault:  # desktops and evaluators are third-party code
+                    why = str(fault) or type(fault).__name__
         if why:
             refused[f"{name}/{key}"] = why
         on_end(f"{name}/{key}", why)
@@ -50,8 +57,6 @@ async def _refusal(env: Env, feasible: bool) -> str:
     try:
         await env.reset()
         score = await env.score(await env.step(untouched.to_json()))
-    except Exception as fault:  # desktops and evaluators are third-party code
-        return str(fault) or type(fault).__name__
     finally:
         await env.close()
     if feasible:
@@ -70,13 +75,16 @@ def main() -> None:
                 "admission is for real desktops and the tasks of a folder: set dataset.options.backend and path"
             )
         path = Path(config.dataset.path) / f"admission_{domain.options.backend}.json"
+        others = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
         path.unlink(missing_ok=True)  # all are tried
         domain.prepare([split])
         names = [task.payload["family"] for task in domain.tasks(split)]
+        others = {verifier: why for verifier, why in others.items() if verifier.rpartition("/")[0] not in names}
+        path.write_text(json.dumps(others, indent=1), encoding="utf-8")
         refused = asyncio.run(
             refusals(domain, names, lambda name, why: print(f"{name}: {why or 'admitted'}", flush=True))
         )
-    path.write_text(json.dumps(refused, indent=1), encoding="utf-8")
+    path.write_text(json.dumps(others | refused, indent=1), encoding="utf-8")
     print(f"{len(refused)} verifiers of {len(names)} families are refused: {path}")
 
 
