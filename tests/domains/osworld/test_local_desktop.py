@@ -76,7 +76,7 @@ def test_scripted_solution_solves_a_generated_task_and_without_its_work_nothing_
     assert [o.label for o in seen[1:]] == [1] * len(verifier.solution)
     assert seen[1].seconds.keys() == {"action", "settle", "screenshot"} and min(seen[1].seconds.values()) > 0
     seen, score = play(domain, task, verifier.solution[-1:])
-    assert not score.success and seen[-1].label == -1 and seen[-1].done
+    assert not score.success and score.reward == 0.0 and seen[-1].label == -1 and seen[-1].done
 
 
 def test_demonstrations_are_scripts_as_the_policy_the_judge_and_the_rewriter_read_them(domain):
@@ -280,12 +280,13 @@ def test_agent_that_fills_its_folders_fills_only_its_own_memory():
     assert max(sizes) <= 65 and shown
 
 
-def test_agent_that_kills_its_desktop_ends_its_episode_unsolved(domain):
+@pytest.mark.parametrize("command", ["kill -9 -1", "pkill -9 Xvfb", "pkill -STOP Xvfb", "pkill -STOP -f server.py"])
+def test_agent_that_kills_or_stops_its_desktop_ends_its_episode_unsolved(domain, command):
     async def run():
         env = domain.make_env(domain.tasks("train")[0])
         try:
             await env.reset()
-            await env.desktop.guest.launch("sleep 0.2; kill -9 -1", shell=True)
+            await env.desktop.guest.launch(f"sleep 0.2; {command}", shell=True)
             for _ in range(50):
                 seen = await env.step(Action(kind="wait", time=0.1).to_json())
                 if seen.done:

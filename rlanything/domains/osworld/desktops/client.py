@@ -52,7 +52,7 @@ class Guest:
             answer = await self.client.get(f"{self.url}/capabilities")
         except httpx.HTTPError as error:
             raise DesktopFault(f"{self.name} does not answer: {error!r}") from error
-        self.offers = answer.json() if answer.status_code == 200 else {}  # OSWorld's own server has no such route
+        self.offers = _offers(answer)
         with Image.open(io.BytesIO(await self.screenshot())) as image:
             self.screen = image.size
 
@@ -161,6 +161,15 @@ def connection(socket: Path | None, timeout: float) -> httpx.AsyncClient:
     """A connection over a unix socket, or over TCP. Certificates are not loaded: desktops speak plain HTTP."""
     transport = httpx.AsyncHTTPTransport(uds=str(socket) if socket else None, verify=False)
     return httpx.AsyncClient(transport=transport, timeout=timeout, trust_env=False)
+
+
+def _offers(answer: httpx.Response) -> dict[str, Any]:
+    """What /capabilities says; OSWorld's own server has no such route."""
+    try:
+        found = answer.json() if answer.status_code == 200 else {}
+    except ValueError:  # a page of a proxy, for example
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _picture(content: bytes) -> bytes:

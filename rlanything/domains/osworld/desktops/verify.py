@@ -50,7 +50,7 @@ async def _json(guest: Guest, check: Check) -> bool:
         found = json.loads(content or b"")
         for key in check["key"].split("."):
             found = found[int(key)] if isinstance(found, list) else found[key]
-    except (ValueError, KeyError, IndexError, TypeError):
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError):  # the agent wrote the file
         return False
     return bool(found == check["value"])
 

@@ -26,10 +26,12 @@ from typing import Any
 
 HERE = Path(__file__).parent
 UNDUMPABLE = 4, 0  # PR_SET_DUMPABLE
+SCREEN = "Xvfb"  # becomes a child of the first process when the shell that starts it ends
 
 
 def become_second() -> None:
-    """Return in a child. This process, the first of the desktop, collects what ends, and ends with the child.
+    """Return in a child. This process, the first of the desktop, collects what ends. If the child or the X server ends,
+    or is stopped, it ends, and with it the desktop: the agent's programs did that.
 
     The agent is the same user. It shall not reach the memory and the sockets of either through /proc or ptrace, so this
     one is made undumpable, prctl(2), which the child inherits.
@@ -40,9 +42,12 @@ def become_second() -> None:
         return
     for number in sys.argv[1:]:
         os.close(int(number))
-    while os.wait()[0] != child:
-        pass
-    os._exit(1)
+    while True:
+        process = os.waitid(os.P_ALL, 0, os.WEXITED | os.WSTOPPED | os.WNOWAIT).si_pid  # type: ignore[union-attr]
+        name = Path(f"/proc/{process}/comm").read_text().strip()
+        os.waitid(os.P_PID, process, os.WEXITED | os.WSTOPPED)
+        if process == child or name == SCREEN:
+            os._exit(1)
 
 
 if __name__ == "__main__":  # pyautogui needs the screen when it is imported
