@@ -1,8 +1,8 @@
-"""`rlanything play config=FILE.yaml [split=train] [task=ID]`: play a domain by hand, and read what the policy reads."""
+"""`rlanything play config=FILE.yaml [split=NAME] [task=ID]`: play a domain by hand, and read what the policy reads."""
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -18,17 +18,29 @@ HELP = "An action a turn. ? lists the admissible actions, @FILE takes a file's c
 
 
 def play(config: Config, split: str = "", which: str = "", ask: Ask = input, say: Say = print) -> Score:
-    """One episode of a task of `split` (the training split if it is empty), and its score.
+    """One episode of a task of `split`, and its score. If it is empty, the training split and those of evaluations are
+    looked through.
 
     `which` is a task's id, its number in the split, or "random"; empty for the first. Raises TaskError if there is no
     such task.
     """
-    split = split or config.dataset.train_split
+    splits = [split] if split else [config.dataset.train_split, *config.evaluation.splits]
     with closing(make_domain(config)) as domain:
-        domain.prepare([split])
-        task = _pick(domain.tasks(split), which, split)
+        task = _find(domain, splits, which)
         say(f"{task.id}: {domain.describe(task)}\n{HELP}")
         return asyncio.run(_play(domain, task, config.rollout.max_interaction_step, ask, say))
+
+
+def _find(domain: Domain, splits: Sequence[str], which: str) -> Task:
+    """The task in the first of the splits that has it. Raises TaskError, which tells of the first split."""
+    faults = []
+    for split in splits:
+        try:
+            domain.prepare([split])
+            return _pick(domain.tasks(split), which, split)
+        except TaskError as fault:
+            faults.append(fault)
+    raise faults[0]
 
 
 def _pick(tasks: list[Task], which: str, split: str) -> Task:

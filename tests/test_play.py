@@ -65,6 +65,18 @@ def test_a_task_that_the_split_lacks_is_named_with_what_there_is(games):
         session(games, [], task="99")
 
 
+def test_a_task_is_found_in_the_splits_of_evaluations_too(tmp_path):
+    from coding_world import rows
+
+    (tmp_path / "held_out.json").write_text(json.dumps(rows()))
+    config, said = config_of("coding", tmp_path), []
+    config.evaluation.splits = ["none", "held_out"]
+    play(config, which="held_out/000001", ask=lambda prompt: "quit", say=said.append)
+    assert said[0].startswith("held_out/000001: ")
+    with pytest.raises(TaskError, match="train"):
+        play(config, which="held_out/99", ask=lambda prompt: "quit", say=said.append)
+
+
 def test_any_domain_is_played_and_files_are_actions(tmp_path):
     from coding_world import PROBLEMS, rows
 
