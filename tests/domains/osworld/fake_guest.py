@@ -35,7 +35,7 @@ class Guest(BaseHTTPRequestHandler):
 
             os._exit(1)
         content = io.BytesIO()
-        Image.new("RGB", (640, 480), "navy").save(content, "PNG")
+        Image.new("RGB", (640, 480), "black" if FAULT == "black" else "navy").save(content, "PNG")
         return self.answer(200, content.getvalue())
 
     def do_POST(self):

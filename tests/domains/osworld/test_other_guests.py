@@ -14,7 +14,7 @@ import pytest
 from builders import config_of
 
 from rlanything.domains.osworld.actions import Action
-from rlanything.domains.osworld.desktops import client
+from rlanything.domains.osworld.desktops import backends, client
 from rlanything.domains.osworld.desktops.backends import check_backend, make_pool
 from rlanything.domains.osworld.desktops.client import DesktopFault, Guest
 from rlanything.domains.osworld.desktops.endpoint import read_address
@@ -142,6 +142,16 @@ def test_guest_that_never_answers_is_named():
     asyncio.run(run())
 
 
+def test_guest_that_stays_black_is_named(guests):
+    _, port = guests("black")
+
+    async def run():
+        with pytest.raises(DesktopFault, match=f"127.0.0.1:{port} was not ready in 0.5 s: .*shows a black screen"):
+            await make_pool(endpoint_options(port).model_copy(update={"reset_s": 0.5})).lease()
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("text", ["", "host:x", "host:1:2:3:4", ":5000", "host:70000"])
 def test_address_that_cannot_be_read_is_shown(text):
     with pytest.raises(TaskError, match="expected host:5000:9222:8080"):
@@ -224,8 +234,15 @@ def test_missing_parts_of_a_backend_are_named_before_a_run(tmp_path, monkeypatch
     for options, told in cases:
         with pytest.raises(TaskError, match=told):
             check_backend(options)
+    monkeypatch.setattr(backends, "PROGRAMS", {})
+    for name in ("site", "home"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(backends, "PROBE", ("sh", "-c", "echo no namespaces >&2; exit 1"))
+    with pytest.raises(TaskError, match="cannot isolate desktops.*no namespaces.*user namespaces must be allowed"):
+        check_backend(OsworldOptions(backend="local", home=str(tmp_path)))
+    monkeypatch.undo()
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(TaskError, match="bubblewrap xvfb openbox"):
+    with pytest.raises(TaskError, match="apt-get install bubblewrap xvfb openbox"):
         check_backend(OsworldOptions(backend="local"))
 
 

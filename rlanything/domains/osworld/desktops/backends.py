@@ -52,8 +52,8 @@ def check_backend(options: OsworldOptions) -> None:
 def _check_local(options: OsworldOptions) -> None:
     if missing := [package for program, package in PROGRAMS.items() if not shutil.which(program)]:
         raise TaskError(
-            f"local desktops need Debian packages that are not installed: {' '.join(missing)}; run "
-            "scripts/osworld_desktop.sh"
+            f"local desktops need Debian packages that are not installed; run scripts/osworld_desktop.sh, which does "
+            f"the rest, too, or at first: sudo apt-get install {' '.join(missing)}"
         )
     if absent := [name for name in ("site", "home") if not (Path(options.home) / name).is_dir()]:
         raise TaskError(

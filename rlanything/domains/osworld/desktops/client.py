@@ -56,6 +56,12 @@ class Guest:
         with Image.open(io.BytesIO(await self.screenshot())) as image:
             self.screen = image.size
 
+    async def check_shown(self) -> None:
+        """Raises DesktopFault unless the screen shows something: a machine that starts is black for a while."""
+        with Image.open(io.BytesIO(await self.screenshot())) as image:
+            if image.convert("L").getextrema()[1] == 0:
+                raise DesktopFault(f"{self.name} shows a black screen")
+
     async def close(self) -> None:
         """Close the connection."""
         await self.client.aclose()

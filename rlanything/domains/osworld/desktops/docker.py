@@ -49,14 +49,14 @@ class DockerDesktop:
         return bool(self.container)
 
     async def boot(self) -> None:
-        """Start it, and wait for its first screenshot. Raises DesktopFault."""
+        """Start it, and wait until it shows something. Raises DesktopFault."""
         await self._run()
         address = await self.address()
         until = time.monotonic() + self.options.reset_s
         while True:
             guest = Guest(f"http://{address.host}:{address.server}")
             try:
-                await guest.screenshot()
+                await guest.check_shown()
                 return
             except DesktopFault as fault:
                 if time.monotonic() > until:

@@ -37,13 +37,13 @@ class EndpointDesktop:
         return self._taken
 
     async def boot(self) -> None:
-        """Reset the guest, and wait for its first screenshot. Raises DesktopFault."""
+        """Reset the guest, and wait until it shows something. Raises DesktopFault."""
         await self._reset()
         until = time.monotonic() + self.options.reset_s
         while True:
             guest = self._guest()
             try:
-                await guest.screenshot()
+                await guest.check_shown()
                 return
             except DesktopFault as fault:
                 if time.monotonic() > until:

@@ -112,11 +112,12 @@ def evaluate(env: Any, controller: Any, task: dict[str, Any]) -> float:
         extra = (options[i] if isinstance(options, list) else options) or {}
         try:
             given = [getattr(getters, f"get_{result['type']}")(env, result)]
+        except FileNotFoundError:  # the desktop lacks what was asked for
+            score = 0.0
+        else:
             if wanted:
                 given.append(getattr(getters, f"get_{wanted['type']}")(env, wanted))
             score = float(getattr(metrics, function)(*given, **extra))
-        except FileNotFoundError:
-            score = 0.0
         if many and score == (0.0 if both else 1.0):  # the rest is not looked at
             return score
         scores.append(score)

@@ -2,7 +2,7 @@
 
 import os
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -12,7 +12,8 @@ class Usage:
 
     processes: int
     memory_mib: float
-    """Anonymous and shared memory of its processes [MiB]; the folders in memory have limits of their own."""
+    """Anonymous and shared memory of its processes [MiB], with files in memory that they hold open and have not mapped
+    (memfd_create). The folders in memory have limits of their own."""
 
 
 def children() -> Mapping[int, Sequence[int]]:
@@ -35,14 +36,29 @@ def usage(root: int, by_parent: Mapping[int, Sequence[int]]) -> Usage:
         found = by_parent.get(waiting.pop(), ())
         below += found
         waiting += found
-    return Usage(processes=len(below), memory_mib=sum(map(_own_mib, below)))
+    anonymous, shared = (sum(kib) for kib in zip(*map(_own_kib, below), strict=True))
+    held = {file: size for process in below for file, size in _memory_files(process)}
+    # What is mapped of a file in memory is shared memory already, so the larger of the two counts.
+    return Usage(processes=len(below), memory_mib=(anonymous + max(shared, sum(held.values()))) / 1024)
 
 
-def _own_mib(process: int) -> float:
-    """Its share of anonymous and of shared memory; files that it maps can be dropped at any time."""
+def _own_kib(process: int) -> tuple[int, int]:
+    """Its share of anonymous and of shared memory [KiB]; other files that it maps can be dropped at any time."""
     try:
         with open(f"/proc/{process}/smaps_rollup", "rb") as file:
-            held = [line.split() for line in file if line.startswith((b"Pss_Anon:", b"Pss_Shmem:"))]
+            kib = {words[0]: int(words[1]) for line in file if (words := line.split())[0].startswith(b"Pss_")}
     except OSError:  # it ended
-        return 0.0
-    return sum(int(words[1]) for words in held) / 1024
+        return 0, 0
+    return kib.get(b"Pss_Anon:", 0), kib.get(b"Pss_Shmem:", 0)
+
+
+def _memory_files(process: int) -> Iterator[tuple[tuple[int, int], float]]:
+    """Yield the files of memfd_create(2) that it holds open: (device and inode, size [KiB])."""
+    try:
+        for name in os.listdir(f"/proc/{process}/fd"):
+            path = f"/proc/{process}/fd/{name}"
+            if os.readlink(path).startswith("/memfd:"):
+                found = os.stat(path)
+                yield (found.st_dev, found.st_ino), found.st_blocks / 2
+    except OSError:  # it ended, or closed the file
+        return
