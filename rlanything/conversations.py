@@ -30,6 +30,7 @@ UNREAD_OF_MESSAGES = {
     "thought": _THOUGHT, "function_call": "write it as tool_calls", "refusal": "put it into content",
     "images": _IMAGES, "audio": "leave such rows out",
 }  # fmt: skip
+SWITCH = "enable_thinking"  # by which other trainers render each row in another way
 LETTERS = {"system": "s", "user": "u", "assistant": "a", "tool": "t"}
 TURNS = re.compile("s?ua((t+u?|u)a)*")  # the order of a conversation's roles, by their letters
 
@@ -99,6 +100,8 @@ def _conversation(row: dict[str, Any]) -> Conversation:
     if isinstance(row, dict) and "messages" not in row:
         raise ConfigError(f'found the keys {", ".join(map(str, row))}; expected {{"messages": [...]}}')
     _check_unread("", row, UNREAD_OF_ROWS)
+    if row.get(SWITCH) is not None:  # false asks for something, too
+        raise ConfigError(f"{SWITCH}: is not read; leave it out: the chat template decides, as in rollouts")
     messages, tools = _without_nulls(_value(row["messages"]), ARGUMENTS), _value(row.get("tools")) or []
     _check_characters([messages, tools])
     if other := next((m for m in messages if isinstance(m, dict) and "role" not in m), None):
@@ -112,7 +115,8 @@ def _conversation(row: dict[str, Any]) -> Conversation:
             "expected user and assistant in turns, the assistant last, after at most one system message; tool messages "
             f"may follow an assistant message; found {', '.join(map(str, roles)) or 'no message'}"
         )
-    checked = [_message(f"message {i} ({m['role']})", m) for i, m in enumerate(messages, 1)]
+    known = _names(tools)
+    checked = [_message(f"message {i} ({m['role']})", m, known) for i, m in enumerate(messages, 1)]
     return Conversation(messages=checked, trained=[role == "assistant" for role in roles], tools=tools)
 
 
@@ -128,7 +132,8 @@ def _check_characters(value: Any) -> None:
         raise ConfigError(str(error)) from error
 
 
-def _message(where: str, message: dict[str, Any]) -> Message:
+def _message(where: str, message: dict[str, Any], known: Sequence[str]) -> Message:
+    """A message, checked; `known` are the names of the row's tools. Raises ConfigError."""
     content, calls = message.get("content"), message.get("tool_calls") or []
     parts = [] if isinstance(content, str) or (calls and content is None) else content
     if not isinstance(parts, list) or not all(isinstance(p, dict) and "type" in p for p in parts):
@@ -146,10 +151,11 @@ def _message(where: str, message: dict[str, Any]) -> Message:
             raise ConfigError(f"{where}: {unlearned}: every assistant message is learned; leave out row or key")
     if calls and message["role"] != "assistant":
         raise ConfigError(f"{where}: tool_calls: only an assistant message may have them")
-    return {**message, "tool_calls": _calls(where, calls)} if calls else message
+    return {**message, "tool_calls": _calls(where, calls, known)} if calls else message
 
 
-def _calls(where: str, calls: Sequence[Any]) -> list[dict[str, Any]]:
+def _calls(where: str, calls: Sequence[Any], known: Sequence[str]) -> list[dict[str, Any]]:
+    """A message's calls, their arguments read. A row without tools may call any. Raises ConfigError."""
     read = []
     for call in calls:
         function = call.get("function") if isinstance(call, dict) else None
@@ -160,8 +166,24 @@ def _calls(where: str, calls: Sequence[Any]) -> list[dict[str, Any]]:
                 f"{where}: tool_calls: found {call!r}, expected "
                 '{"type": "function", "function": {"name": ..., "arguments": {...}}}'
             )
+        if known and function["name"] not in known:
+            raise ConfigError(
+                f"{where}: tool_calls: found a call of {function['name']!r}, expected one of the row's tools "
+                f"({', '.join(map(str, known))})"
+            )
         read.append({**call, "function": {**function, ARGUMENTS: arguments}})
     return read
+
+
+def _names(tools: Any) -> list[str]:
+    """The names of a row's tools, which are written as OpenAI's API has them, or as functions alone."""
+    try:
+        return [(tool.get("function") or tool)["name"] for tool in tools]
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"tools: found {str(tools)[:80]}, expected a list of "
+            '{"type": "function", "function": {"name": ..., "parameters": {...}}}'
+        ) from error
 
 
 def _value(value: Any) -> Any:

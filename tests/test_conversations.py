@@ -82,12 +82,42 @@ def test_texts_and_calls_that_no_template_renders_are_named_by_their_row(tmp_pat
         read_conversations(tmp_path / "a.json")
 
 
+def test_a_call_of_a_tool_that_the_row_lacks_is_named(tmp_path):
+    named = {**LOOK, "function": {"name": "lok", "arguments": {}}}
+    messages = [{**m, "tool_calls": [LOOK, named]} if "tool_calls" in m else m for m in MESSAGES]
+    file = tmp_path / "a.json"
+    bare = [tool["function"] for tool in TOOLS]
+    take = {"type": "function", "function": {"name": "take"}}
+    for tools in (TOOLS + [take], bare + [take], json.dumps([*TOOLS, take])):
+        file.write_text(json.dumps([{"messages": MESSAGES, "tools": tools}, {"messages": messages, "tools": tools}]))
+        fault = r"row 1: message 3 \(assistant\): tool_calls: found a call of 'lok', expected one of .*\(look, take\)"
+        with pytest.raises(ConfigError, match=fault):
+            read_conversations(file)
+    file.write_text(json.dumps([{"messages": messages, "tools": None}, {"messages": messages, "tools": []}]))
+    assert len(read_conversations(file)) == 2, "a row without tools may call any: its messages may describe them"
+
+
+@pytest.mark.parametrize("tools", [["look"], [{"type": "function"}], {"name": "look"}, 3])
+def test_tools_without_names_are_refused(tmp_path, tools):
+    (tmp_path / "a.json").write_text(json.dumps([{"messages": MESSAGES, "tools": tools}]))
+    with pytest.raises(ConfigError, match="a.json, row 0: tools: found .*, expected a list of .*function"):
+        read_conversations(tmp_path / "a.json")
+
+
+def test_a_parquet_file_without_messages_is_named_by_its_columns(tmp_path):
+    pyarrow.parquet.write_table(pyarrow.table({"prompt": ["x"], "response": ["y"]}), tmp_path / "a.parquet")
+    with pytest.raises(ConfigError, match="a.parquet, row 0: found the keys prompt, response; expected .*messages"):
+        read_conversations(tmp_path / "a.parquet")
+
+
 def test_rows_of_another_layout_are_named_by_their_keys(tmp_path):
     rows = [
         ({"conversations": []}, "found the keys conversations; expected"),
         ({"messages": [{"from": "human", "value": "x"}]}, "the keys from, value; expected role .* ShareGPT calls them"),
         ({"functions": [{"name": "f"}], "messages": []}, "functions: is not learned; write them as tools"),
         ({"system": "s", "messages": []}, "system: is not learned; make it the first message"),
+        ({"enable_thinking": True, "messages": []}, "enable_thinking: is not read; leave it out: the chat template"),
+        ({"enable_thinking": False, "messages": []}, "enable_thinking: is not read"),
         ({"images": ["a.png"], "messages": []}, "images: is not learned; put each into a message's content"),
         ({"messages": [{"speaker": "user", "content": "x"}]}, "the keys speaker, content; expected role"),
     ]
