@@ -98,7 +98,8 @@ def read_checked(
                 ) from problem
             bad.append(f"{place}: {problem}")
     if not problems:
-        raise TaskError(f"{path}: holds no usable problem ({len(rows)} rows, {len(bad)} of them bad)")
+        first = f"; {bad[0]}" if bad else ""
+        raise TaskError(f"{path}: holds no usable problem ({len(rows)} rows, {len(bad)} of them bad{first})")
     return problems, bad
 
 

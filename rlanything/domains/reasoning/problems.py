@@ -31,10 +31,11 @@ def check_row(row: object) -> dict[str, Any]:
     row = {name: value for name, value in row.items() if not is_missing(value)}
     kinds = (row[name].strip() for name in KINDS if isinstance(row.get(name), str))
     kind = next(filter(None, kinds), "problem")
+    question = _question(row)
     if (tested := tests_of(row)) is not None:
-        return check_program({**tested, "question": _question(row), "kind": kind})
+        return check_program({**tested, "question": question, "kind": kind})
     truth = _truth(row)
-    payload: dict[str, Any] = {"question": _question(row), "answer": str(truth), "kind": kind}
+    payload: dict[str, Any] = {"question": question, "answer": str(truth), "kind": kind}
     if choices := row.get("choices"):
         payload |= _choices(choices, truth)
     if "cells" in row or "outputs" in row:
@@ -66,7 +67,7 @@ def _question(row: Mapping[str, Any]) -> str:
             value = last.get("content") if isinstance(last, Mapping) and last.get("role") == "user" else None
         if isinstance(value, str) and value.strip():
             return value.strip()
-    raise BadProblem(f"question: none of the fields {', '.join(QUESTIONS)} holds a text that asks")
+    raise BadProblem(f"question: none of the fields {', '.join(QUESTIONS)} holds a text that asks; {_has(row)}")
 
 
 def _truth(row: Mapping[str, Any]) -> str | int:
@@ -99,7 +100,13 @@ def _truth(row: Mapping[str, Any]) -> str | int:
                 return letter[1] if letter and not is_choice else final.strip()
             else:
                 long = f"; {name} has {len(final)} characters, expected a short answer"
-    raise BadProblem(f"answer: none of the fields {', '.join(ANSWERS)} holds an answer, or tests of a program{long}")
+    raise BadProblem(
+        f"answer: none of the fields {', '.join(ANSWERS)} holds an answer, or tests of a program{long}; {_has(row)}"
+    )
+
+
+def _has(row: Mapping[str, Any]) -> str:
+    return f"the row has {', '.join(map(str, row)) or 'no values'}"
 
 
 def _final(text: str) -> str:

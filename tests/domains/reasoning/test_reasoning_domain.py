@@ -174,6 +174,32 @@ def test_bad_rows_stop_a_run_by_their_place_or_are_left_out(make, tmp_path, capl
         make([{"question": "P"}], skip_bad=True).tasks("train")
 
 
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        (
+            {"text": ["6 * 7 = 42"], "label": [1]},
+            "question: none of the fields question, problem, .*the row has text, label",
+        ),
+        (
+            {"problem": ["6 * 7?"], "label": ["42"]},
+            "answer: none of the fields answer, Answer, .*the row has problem, label",
+        ),
+        ({"prompt": [[{"role": "user", "content": "P"}]], "reward_model": [{"style": "rule"}]}, "answer: none of .*"),
+    ],
+)
+def test_a_parquet_file_without_the_columns_is_refused_by_name(tmp_path, columns, said):
+    pq.write_table(pa.table(columns), tmp_path / "train.parquet")
+    for skip_bad, place in (
+        (False, "train.parquet, row 0: "),
+        (True, "train.parquet: holds no usable problem.*row 0: "),
+    ):
+        options = {"grading": "text", "skip_bad": skip_bad}
+        with closing(make_domain(config_of("reasoning", tmp_path, **options))) as domain:
+            with pytest.raises(TaskError, match=place + said):
+                domain.tasks("train")
+
+
 def test_parquet_of_conversations_is_read(tmp_path, make):
     rows = [{"prompt": [{"role": "user", "content": "P"}], "reward_model": {"ground_truth": "7"}, "data_source": "x"}]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "published.parquet")
