@@ -15,8 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
-from rlanything.conversations import conversation_of
+from rlanything.conversations import SWITCH, conversation_of
 from rlanything.domains.coding.problems import check_row as check_program
 from rlanything.domains.reasoning.problems import check_row as check_problem
 from rlanything.domains.rows import read_checked, read_rows
@@ -25,35 +26,44 @@ from rlanything.processes.guard import run_guarded
 
 REACH_S = 10.0  # for the hub to answer
 
-Counts = tuple[list[int], list[str]]
-"""Indices of the good rows of a file, and what is wrong with the others."""
+Checked = tuple[list[Any], list[str]]
+"""The rows of a file that are good, as they are written, and what is wrong with the others."""
 
 
-def coding(path: Path, skip_bad: bool) -> Counts:
-    """Check programming problems. Raises TaskError."""
-    found, bad = read_checked(path, "question", check_program, skip_bad)
-    return [index for index, _ in found], bad
+def coding(path: Path, skip_bad: bool) -> Checked:
+    """Programming problems. Raises TaskError."""
+    return _problems(path, check_program, skip_bad)
 
 
-def reasoning(path: Path, skip_bad: bool) -> Counts:
-    """Check problems with an answer. Raises TaskError."""
-    found, bad = read_checked(path, "question", check_problem, skip_bad)
-    return [index for index, _ in found], bad
+def reasoning(path: Path, skip_bad: bool) -> Checked:
+    """Problems with an answer. Raises TaskError."""
+    return _problems(path, check_problem, skip_bad)
 
 
-def conversations(path: Path, skip_bad: bool) -> Counts:
-    """Check conversations. Raises TaskError."""
+def _problems(path: Path, check: Callable[[object], dict[str, Any]], skip_bad: bool) -> Checked:
+    found, bad = read_checked(path, "question", check, skip_bad)
+    rows = read_rows(path, "question")
+    return [rows[index][1] for index, _ in found], bad
+
+
+def conversations(path: Path, skip_bad: bool) -> Checked:
+    """Conversations: their messages and tools, without what Parquet fills in. Raises TaskError.
+
+    A switch of `enable_thinking` is left out: the chat template of the model that learns decides, as in its rollouts.
+    """
     kept, bad = [], []
-    for index, (where, row) in enumerate(read_rows(path, "messages")):
+    for where, row in read_rows(path, "messages"):
+        read = {key: value for key, value in row.items() if key != SWITCH} if isinstance(row, dict) else row
         try:
-            conversation_of(row)
-            kept.append(index)
+            conversation = conversation_of(read, filled=path.suffix == ".parquet")
+            kept.append({"messages": conversation.messages, "tools": conversation.tools})
         except ConfigError as error:
             if not skip_bad:
                 raise TaskError(f"{path}, {where}: {error}; mend it, or pass --skip-bad") from error
             bad.append(f"{where}: {error}")
     if not kept:
-        raise TaskError(f"{path}: holds no conversation ({len(bad)} bad rows)")
+        first = f"; {bad[0]}" if bad else ""
+        raise TaskError(f"{path}: holds no conversation ({len(bad)} bad rows{first})")
     return kept, bad
 
 
@@ -63,7 +73,7 @@ class Source:
 
     repository: str  # of Gen-Verse
     file: str  # a pattern that one of its files matches
-    check: Callable[[Path, bool], Counts]
+    check: Callable[[Path, bool], Checked]
 
 
 EVAL = "Open-AgentRL-Eval"
@@ -87,10 +97,11 @@ class DownloadError(ClearError, RuntimeError):
 
 def fetch(dataset: str) -> Path:
     """The set's file in the hub's cache. Raises DownloadError."""
-    from huggingface_hub import HfApi, constants, get_session, hf_hub_download
+    from huggingface_hub import HfApi, constants, errors, get_session, hf_hub_download
 
     source = SOURCES[dataset]
     repository = f"Gen-Verse/{source.repository}"
+    page = f"{constants.ENDPOINT}/datasets/{repository}"
     try:
         get_session().head(constants.ENDPOINT, timeout=REACH_S)  # the download itself would try again and again
         names = HfApi().list_repo_files(repository, repo_type="dataset")
@@ -98,8 +109,18 @@ def fetch(dataset: str) -> Path:
         if len(matching) != 1:
             raise FileNotFoundError(f"it has {', '.join(matching or names)}")
         return Path(hf_hub_download(repository, matching[0], repo_type="dataset"))
+    except errors.GatedRepoError as error:
+        raise DownloadError(
+            f"{dataset}: {repository} is a gated data set; accept its terms at {page} with your account, and set "
+            "HF_TOKEN to a token of that account"
+        ) from error
+    except errors.RepositoryNotFoundError as error:
+        raise DownloadError(
+            f"{dataset}: the Hugging Face hub has no data set {repository}, or hides it from this account; look at "
+            f"{page}. If your account sees it, set HF_TOKEN to a token of that account"
+        ) from error
     except Exception as error:  # the library raises its own errors and those of the library below it
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        reason = " ".join(str(error).split()) or type(error).__name__
         raise DownloadError(
             f"{dataset}: the Hugging Face hub did not give {source.file} of {repository} ({reason}). With no network "
             "here, run this where there is one and copy the file; HF_ENDPOINT names a mirror, HF_TOKEN an account. Any "
@@ -109,15 +130,14 @@ def fetch(dataset: str) -> Path:
 
 def download(dataset: str, out: Path, skip_bad: bool) -> None:
     """Fetch, check, write. Raises DownloadError, TaskError."""
-    fetched, source = fetch(dataset), SOURCES[dataset]
-    kept, skipped = source.check(fetched, skip_bad)
-    rows = [row for _, row in read_rows(fetched, "messages" if source.check is conversations else "question")]
+    rows, skipped = SOURCES[dataset].check(fetch(dataset), skip_bad)
     out.mkdir(parents=True, exist_ok=True)
     target, part = out / f"{dataset}.json", out / f"{dataset}.json.part"
-    part.write_text(json.dumps([rows[index] for index in kept]), encoding="utf-8")
+    # Parquet has dates and bytes, which no field that is read may hold. A null means that a row lacks the field.
+    part.write_text(json.dumps(rows, default=lambda value: None), encoding="utf-8")
     part.replace(target)
     left_out = f"; {len(skipped)} rows left out, the first: {skipped[0]}" if skipped else ""
-    print(f"{target}: {len(kept)} rows{left_out}")
+    print(f"{target}: {len(rows)} rows{left_out}")
 
 
 def main() -> None:
