@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rlanything.config.load import load_config
+from rlanything.config.load import load_config, load_sft
+from rlanything.domains.reasoning.domain import ReasoningOptions
 
 ROOT = Path(__file__).parents[2]
 LEARNER = {"lr": 1e-6, "clip_low": 0.2, "clip_high": 0.2, "kl_beta": 0.01, "kl_reference": "previous"}
@@ -57,14 +58,50 @@ PUBLISHED = {
         "evaluation": {"temperature": 0, "num_task": 0},
         "dataset.options": {"num_test": 8, "time_limit_s": 6},
     },
+    "reasoning_rl": {  # GRPO-TCR
+        "experiment": {"num_node": 1, "num_device": 8, "total_step": 450, "eval_every": 10, "save_every": 30},
+        "rollout": {"num_trial": 64, "num_rollout_per_trial": 16, "max_episode_tokens": 20480}
+        | {"temperature": 1.0, "top_p": 1.0},
+        "algorithm": {"advantage": "trajectory", "step_weight": 0.0, "call_bonus": 0.1, "call_bonus_max": 0.4}
+        | {"call_bonus_on": "wrong", "overlong_limit": 20480, "overlong_buffer": 4096, "overlong_penalty": 1.0},
+        "reward": {"num_evaluation": 0},
+        "evaluation": {"temperature": 1.0, "top_p": 0.6, "num_task": 0, "splits": ["aime2024", "aime2025"]},
+        "training.policy": {"lr": 1e-6, "clip_low": 0.2, "clip_high": 0.28, "dual_clip": 10, "kl_beta": 0.0}
+        | {"loss_mean": "token", "ratio": "token", "num_update": 4, "num_epoch": 1, "weight_decay": 0.01}
+        | {"max_grad_norm": 1.0, "schedule": "constant"},
+    },
+    "reasoning_eval": {
+        "rollout": {"max_episode_tokens": 20480},
+        "evaluation": {"num_rollout": 32, "temperature": 1.0, "top_p": 0.6, "num_task": 0}
+        | {"splits": ["aime2024", "aime2025", "gpqa_diamond", "lcb_v6"]},
+    },
+    "reasoning_sft": {
+        "": {"batch": 32, "max_update": 465, "max_tokens": 32768},
+        "training": {"lr": 1e-5, "schedule": "cosine", "warmup_update": 47, "weight_decay": 0.01},
+    },
 }
+
+
+def load(name):
+    words = [f"config={ROOT}/configs/{name}.yaml"]
+    if name.endswith("_sft"):
+        return load_sft([*words, f"data={__file__}"])  # a file that is there
+    return load_config(words, learns=name.endswith("_rl"))
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_recipe_has_the_published_values(name):
-    config = load_config([f"config={ROOT}/configs/{name}.yaml"], learns=name.endswith("_rl")).model_dump()
+    config = load(name).model_dump()
     for section, values in PUBLISHED[name].items():
         found = config
-        for part in section.split("."):
+        for part in section.split(".") if section else ():
             found = found[part]
         assert {key: found[key] for key in values} == values, section
+
+
+@pytest.mark.parametrize("name", ["reasoning_rl", "reasoning_eval", "reasoning_sft"])
+def test_reasoning_recipes_leave_a_turn_for_the_answer_after_16_calls(name):
+    config = load(name)
+    limits = config if name.endswith("_sft") else config.rollout
+    calls = ReasoningOptions.model_validate(config.dataset.options).max_calls
+    assert (calls, limits.max_interaction_step) == (16, 17)
