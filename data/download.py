@@ -17,7 +17,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from rlanything.conversations import SWITCH, conversation_of
+from rlanything.conversations import conversation_of
 from rlanything.domains.coding.problems import check_row as check_program
 from rlanything.domains.reasoning.problems import check_row as check_problem
 from rlanything.domains.rows import read_checked, read_rows
@@ -47,15 +47,11 @@ def _problems(path: Path, check: Callable[[object], dict[str, Any]], skip_bad: b
 
 
 def conversations(path: Path, skip_bad: bool) -> Checked:
-    """Conversations: their messages and tools, without what Parquet fills in. Raises TaskError.
-
-    A switch of `enable_thinking` is left out: the chat template of the model that learns decides, as in its rollouts.
-    """
+    """Conversations: their messages and tools, without what Parquet fills in. Raises TaskError."""
     kept, bad = [], []
     for where, row in read_rows(path, "messages"):
-        read = {key: value for key, value in row.items() if key != SWITCH} if isinstance(row, dict) else row
         try:
-            conversation = conversation_of(read, filled=path.suffix == ".parquet")
+            conversation = conversation_of(row, filled=path.suffix == ".parquet")
             kept.append({"messages": conversation.messages, "tools": conversation.tools})
         except ConfigError as error:
             if not skip_bad:

@@ -30,7 +30,6 @@ UNREAD_OF_MESSAGES = {
     "thought": _THOUGHT, "function_call": "write it as tool_calls", "refusal": "put it into content",
     "images": _IMAGES, "audio": "leave such rows out",
 }  # fmt: skip
-SWITCH = "enable_thinking"  # by which other trainers render each row in another way
 LETTERS = {"system": "s", "user": "u", "assistant": "a", "tool": "t"}
 TURNS = re.compile("s?ua((t+u?|u)a)*")  # the order of a conversation's roles, by their letters
 
@@ -100,8 +99,6 @@ def _conversation(row: dict[str, Any]) -> Conversation:
     if isinstance(row, dict) and "messages" not in row:
         raise ConfigError(f'found the keys {", ".join(map(str, row))}; expected {{"messages": [...]}}')
     _check_unread("", row, UNREAD_OF_ROWS)
-    if row.get(SWITCH) is not None:  # false asks for something, too
-        raise ConfigError(f"{SWITCH}: is not read; leave it out: the chat template decides, as in rollouts")
     messages, tools = _without_nulls(_value(row["messages"]), ARGUMENTS), _value(row.get("tools")) or []
     _check_characters([messages, tools])
     if other := next((m for m in messages if isinstance(m, dict) and "role" not in m), None):

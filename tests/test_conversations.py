@@ -116,8 +116,6 @@ def test_rows_of_another_layout_are_named_by_their_keys(tmp_path):
         ({"messages": [{"from": "human", "value": "x"}]}, "the keys from, value; expected role .* ShareGPT calls them"),
         ({"functions": [{"name": "f"}], "messages": []}, "functions: is not learned; write them as tools"),
         ({"system": "s", "messages": []}, "system: is not learned; make it the first message"),
-        ({"enable_thinking": True, "messages": []}, "enable_thinking: is not read; leave it out: the chat template"),
-        ({"enable_thinking": False, "messages": []}, "enable_thinking: is not read"),
         ({"images": ["a.png"], "messages": []}, "images: is not learned; put each into a message's content"),
         ({"messages": [{"speaker": "user", "content": "x"}]}, "the keys speaker, content; expected role"),
     ]

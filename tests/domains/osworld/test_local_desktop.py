@@ -259,6 +259,11 @@ def hog(command: str, **limits) -> tuple:
     [
         ("for i in $(seq 5000); do sleep 100 & done", "processes"),
         ("python3 -c \"x = [b'x' * 2**20 for _ in range(1500)]; import time; time.sleep(60)\"", "memory"),
+        (
+            "python3 -c \"import os, time; f = os.memfd_create('x'); [os.write(f, b'x' * 2**20) for _ in range(1500)]; "
+            'time.sleep(60)"',
+            "memory",
+        ),
         ("python3 -c \"import mmap, time; m = mmap.mmap(-1, 2**31); m.write(b'x' * 2**31); time.sleep(60)\"", "memory"),
     ],
 )
