@@ -162,13 +162,7 @@ def table_rows(split: str, figures: dict[str, float]) -> list[dict[str, str]]:
     model's rates if it judged, the score if the environment gives partial scores, the share of episodes with calls if
     any call a tool, turns if episodes have several.
     """
-    low, high = figures["success_low"], figures["success_high"]
-    row = {
-        "split": split,
-        "episodes": f"{figures['episodes']:.0f}",
-        "success": f"{figures['success_rate']:.1%}",
-        "95 %": f"{low:.1%} to {high:.1%}" if not math.isnan(low) else "",
-    }
+    row = {"split": split, **_success(figures)}
     for key in figures:
         if f"{key}_low" in figures:  # pass@k, maj@k, best of k; metrics have pass@j for smaller j too
             low, high = figures[f"{key}_low"], figures[f"{key}_high"]
@@ -176,19 +170,33 @@ def table_rows(split: str, figures: dict[str, float]) -> list[dict[str, str]]:
     for name, key in TESTING if "test_accuracy" in figures else JUDGING:
         if not math.isnan(figures.get(key, math.nan)):
             row[name] = f"{figures[key]:.1%}"
-    if "partial_score" in figures:
-        row["score"] = f"{figures['partial_score']:.1%}"
-    if "call_share" in figures:
-        row["with calls"] = f"{figures['call_share']:.1%}"
+    row |= _scores(figures)
     if figures["mean_turns"] != 1:  # there are domains of one turn
         row["turns"] = f"{figures['mean_turns']:.1f}"
     row["invalid"] = f"{figures['invalid_action_rate']:.1%}"
     row["tokens"] = f"{figures['response_tokens']:.0f}"
     rows = [row]
     for kind in [key.partition("/")[2] for key in figures if key.startswith("success_rate/")]:
-        rows.append({"split": f"  {kind}", "success": f"{figures[f'success_rate/{kind}']:.1%}"})
-        if f"partial_score/{kind}" in figures:
-            rows[-1]["score"] = f"{figures[f'partial_score/{kind}']:.1%}"
-        if f"call_share/{kind}" in figures:
-            rows[-1]["with calls"] = f"{figures[f'call_share/{kind}']:.1%}"
+        rows.append({"split": f"  {kind}", **_success(figures, f"/{kind}"), **_scores(figures, f"/{kind}")})
     return rows
+
+
+def _success(figures: dict[str, float], of: str = "") -> dict[str, str]:
+    """Cells of success; `of` is "/KIND" for those of a kind of task."""
+    low, high = figures[f"success_low{of}"], figures[f"success_high{of}"]
+    return {
+        "episodes": f"{figures[f'episodes{of}']:.0f}",
+        "success": f"{figures[f'success_rate{of}']:.1%}",
+        "95 %": f"{low:.1%} to {high:.1%}" if not math.isnan(low) else "",
+    }
+
+
+def _scores(figures: dict[str, float], of: str = "") -> dict[str, str]:
+    """Cells of partial scores with their 95 % interval, and of calls; those that there are."""
+    cells = {}
+    if f"partial_score{of}" in figures:
+        low, high = figures[f"partial_low{of}"], figures[f"partial_high{of}"]
+        cells["score"] = f"{figures[f'partial_score{of}']:.1%} ({100 * low:.1f} to {100 * high:.1f})"
+    if f"call_share{of}" in figures:
+        cells["with calls"] = f"{figures[f'call_share{of}']:.1%}"
+    return cells

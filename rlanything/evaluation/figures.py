@@ -72,30 +72,31 @@ def _bootstrap(means: Callable[[np.ndarray], np.ndarray], num: int) -> tuple[flo
 
 
 def summarise(groups: Sequence[GroupSummary], kind: Callable[[Task], str]) -> Figures:
-    """Success rate with its interval, partial scores, turns, tokens, diagnostics.
+    """Success rate and partial score with their intervals, turns, tokens, diagnostics.
 
     Success, partial scores and the share of episodes with a call of a tool are there by kind of task, too.
     """
-    low, high = success_interval(groups)
-    whole = Tally.of_all(g.tally for g in groups)
-    found = figures(whole) | {
-        "success_low": low,
-        "success_high": high,
-        "episodes": sum(g.num_valid for g in groups),
-        **_of_many(groups),
-    }
+    found = figures(Tally.of_all(g.tally for g in groups)) | _scores(groups) | _of_many(groups)
     for name in sorted({kind(g.task) for g in groups}):
-        of_kind = Tally.of_all(g.tally for g in groups if kind(g.task) == name)
-        found[f"success_rate/{name}"] = of_kind.mean("success_rate")
-        found |= _partial(of_kind, f"/{name}")
+        of_kind = [g for g in groups if kind(g.task) == name]
+        tally = Tally.of_all(g.tally for g in of_kind)
+        found[f"success_rate/{name}"] = tally.mean("success_rate")
+        found |= {f"{key}/{name}": value for key, value in _scores(of_kind).items()}
         if "call_share" in found:  # a kind whose episodes call no tool has 0
-            found[f"call_share/{name}"] = of_kind.mean("call_share")
-    return found | _partial(whole)
+            found[f"call_share/{name}"] = tally.mean("call_share")
+    return found
 
 
-def _partial(tally: Tally, of: str = "") -> Figures:
-    """Mean partial score, if the environment gives partial scores."""
-    return {f"partial_score{of}": tally.mean("mean_score")} if tally.counts["mean_score"] else {}
+def _scores(groups: Sequence[GroupSummary]) -> Figures:
+    """Number of episodes, the interval of success, and if the environment gives partial scores their mean and its
+    interval over tasks."""
+    low, high = success_interval(groups)
+    found = {"success_low": low, "success_high": high, "episodes": float(sum(g.num_valid for g in groups))}
+    tally = Tally.of_all(g.tally for g in groups)
+    if not tally.counts["mean_score"]:
+        return found
+    low, high = share_interval([g.tally.mean("mean_score") for g in groups if g.tally.counts["mean_score"]])
+    return found | {"partial_score": tally.mean("mean_score"), "partial_low": low, "partial_high": high}
 
 
 def _of_many(groups: Sequence[GroupSummary]) -> Figures:

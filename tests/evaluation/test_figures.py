@@ -8,7 +8,9 @@ from builders import group, judgement, summaries, trajectory
 
 from rlanything.evaluation.benchmark import table_rows
 from rlanything.evaluation.figures import _of_many, _passes, paired_interval, success_interval, summarise, wilson
-from rlanything.types import Task
+from rlanything.types import Score, Task
+
+PLAYED = (("calc", 1), ("calc", -1), ("calc", -1), ("vlc", 1))
 
 
 def means(groups):
@@ -123,6 +125,20 @@ def test_the_table_shows_intervals_of_all_episodes_and_no_fewer():
     row = table_rows("seen", summarise(solved(0, 1, 2, 2, of=3), lambda task: "any"))[0]
     assert row["pass@3"] == "75.0% (30.1 to 95.4)"  # Wilson's of 3 of 4
     assert "pass@2" not in row
+
+
+def test_each_kind_has_its_episodes_and_the_intervals_of_its_success_and_score():
+    made = [group(trajectory(o, [()]), task=Task(id=f"{app} {i}", payload={})) for i, (app, o) in enumerate(PLAYED)]
+    for played, reward in zip(made, (1.0, 0.5, 0.0, 1.0), strict=True):
+        played.trajectories[0].score = Score(success=reward == 1.0, reward=reward)
+    figures = summarise(summaries(made), lambda task: task.id.split()[0])
+    assert (figures["episodes/calc"], figures["episodes/vlc"]) == (3, 1)
+    assert (figures["success_low/calc"], figures["success_high/calc"]) == wilson(1, 3)
+    assert figures["partial_score/calc"] == 0.5
+    assert (figures["partial_low/calc"], figures["partial_high/calc"]) == paired_interval([1.0, 0.5, 0.0])
+    rows = table_rows("desktops", figures)
+    assert [row["episodes"] for row in rows] == ["4", "3", "1"] and rows[2]["95 %"] == "20.7% to 100.0%"
+    assert rows[1]["score"] == "50.0% (0.0 to 100.0)"
 
 
 def test_calls_by_kind_of_task_show_which_tasks_need_no_tool():
