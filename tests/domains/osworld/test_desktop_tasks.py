@@ -43,6 +43,7 @@ PUBLISHED = {
 
 def folder_of(tmp_path, **files):
     """A folder with these files; lists of rows are JSON lines."""
+    tmp_path.mkdir(exist_ok=True)
     for name, value in files.items():
         lines = isinstance(value, list)
         path = tmp_path / f"{name}.{'jsonl' if lines else 'json'}"
@@ -137,6 +138,14 @@ def domain_of(path, **changed):
     config = config_of("osworld", backend="local", **changed)
     config.dataset.path = str(path)
     return make_domain(config)
+
+
+def test_tasks_that_nobody_tried_on_a_backend_are_told(tmp_path, caplog):
+    domain_of(folder_of(tmp_path / "untried", families=[OWN])).tasks("train")
+    assert "admission_local.json: not there" in caplog.text and "osworld_admission.py" in caplog.text
+    caplog.clear()
+    domain_of(folder_of(tmp_path / "tried", families=[OWN], admission_local={})).tasks("train")
+    assert not caplog.text
 
 
 def test_admission_without_refusals_hides_nothing(tmp_path):

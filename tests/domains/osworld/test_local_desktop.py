@@ -351,23 +351,31 @@ TRAINER = """
 import asyncio, sys
 sys.path[:0] = {paths!r}
 from desktop_world import options
+from rlanything.domains.osworld.actions import Action
 from rlanything.domains.osworld.desktops.backends import make_pool
+from rlanything.domains.osworld.desktops.verify import share
 
-async def main():
+async def main(phase):
     pool = make_pool(options(desktops=1, spares=1))
-    if sys.argv[1] == "boot":
+    if phase == "boot":
         print("now", flush=True)
     desktop = await pool.lease()
-    if sys.argv[1] == "act":
-        print("now", flush=True)
+    guest = desktop.guest
+    work = {{
+        "set up": lambda: guest.execute("sleep 0.2; echo a > b", shell=True),
+        "act": lambda: guest.perform(Action(kind="type", text="ab")),
+        "settle": lambda: guest.screenshot(0.5),
+        "evaluate": lambda: share(guest, [{{"kind": "command", "command": "sleep 0.2; echo", "output": "x"}}]),
+    }}
     while True:
-        await desktop.guest.screenshot()
+        await work.get(phase, guest.screenshot)()
+        print("now", flush=True)
 
-asyncio.run(main())
+asyncio.run(main(sys.argv[1]))
 """
 
 
-@pytest.mark.parametrize("phase", ["boot", "act"])
+@pytest.mark.parametrize("phase", ["boot", "set up", "act", "settle", "evaluate"])
 def test_killed_trainer_leaves_no_process_and_the_next_run_sweeps_its_folders(phase):
     program = TRAINER.format(paths=[str(Path(__file__).parent), str(Path(__file__).parents[2])])
     trainer = subprocess.Popen([sys.executable, "-c", program, phase], stdout=subprocess.PIPE, text=True)

@@ -1,6 +1,7 @@
 """Real desktops as a backend of OSWorld: the tasks of a folder, or generated ones."""
 
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +20,8 @@ from rlanything.domains.osworld.options import OsworldOptions
 from rlanything.domains.osworld.world import World, payload
 from rlanything.errors import TaskError
 from rlanything.types import Task
+
+logger = logging.getLogger(__name__)
 
 
 class DesktopWorld(World):
@@ -49,8 +52,17 @@ class DesktopWorld(World):
     @cached_property
     def refused(self) -> Mapping[str, str]:
         """Why verifiers (`family/verifier`) cannot be used on this backend, as scripts/osworld_admission.py found."""
-        path = self.folder / f"admission_{self.options.backend}.json" if self.folder else None
-        return json.loads(path.read_bytes()) if path and path.is_file() else {}
+        if self.folder is None:
+            return {}
+        path = self.folder / f"admission_{self.options.backend}.json"
+        if path.is_file():
+            return json.loads(path.read_bytes())
+        logger.warning(
+            "%s: not there, so tasks count that this backend may be unable to set up or that are solved untouched; "
+            "scripts/osworld_admission.py finds them",
+            path,
+        )
+        return {}
 
     def tasks(self, split: str) -> list[Task]:
         names = self._names(split)
