@@ -41,6 +41,10 @@ PUBLISHED = {
 }
 
 
+def checked(**check):
+    return {"instruction": "x", "evaluator": {"checks": [check]}}
+
+
 def folder_of(tmp_path, **files):
     """A folder with these files; lists of rows are JSON lines."""
     tmp_path.mkdir(exist_ok=True)
@@ -82,6 +86,12 @@ def wrong(**changed):
             wrong(verifiers={"a": {"instruction": "x", "evaluator": {"checks": [{"kind": "cell", "path": "a"}]}}}),
             r"check 1 \(cell\): cell is missing",
         ),
+        (
+            wrong(verifiers={"a": checked(kind="file_text", path="~/a", text=5)}),
+            r"check 1 \(file_text\): text: found 5",
+        ),
+        (wrong(verifiers={"a": checked(kind="command", command=5, output="")}), "command: found 5"),
+        (wrong(verifiers={"a": checked(kind="json", path="a", key="b", value={})}), "value: found {}"),
         (
             wrong(verifiers={"a": {**OWN["verifiers"]["short"], "solution": [{"action": "fly"}]}}),
             "solution: action: found 'fly'",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlanything.domains.osworld.actions import Action, InvalidAction, read_arguments
-from rlanything.domains.osworld.desktops.verify import KINDS
+from rlanything.domains.osworld.desktops.verify import FIELDS, KINDS
 from rlanything.errors import TaskError
 
 TASKS, FAMILIES = "tasks.jsonl", "families.jsonl"  # OSWorld's tasks; the published families and users' own
@@ -224,6 +224,8 @@ def _verifier(value: Any, where: str) -> Verifier:
             raise TaskError(f"{where}: check {number}: kind is none of {', '.join(KINDS)}")
         if missing := [name for name in KINDS[check["kind"]][0] if name not in check]:
             raise TaskError(f"{where}: check {number} ({check['kind']}): {missing[0]} is missing")
+        if wrong := [name for name in KINDS[check["kind"]][0] if not isinstance(check[name], FIELDS.get(name, (str,)))]:
+            raise TaskError(f"{where}: check {number} ({check['kind']}): {wrong[0]}: found {check[wrong[0]]!r:.60}")
     if "checks" in evaluator and not evaluator["checks"]:
         raise TaskError(f"{where}: checks is empty")
     steps = value.get("solution") or []

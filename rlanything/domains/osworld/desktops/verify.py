@@ -89,3 +89,5 @@ KINDS: Mapping[str, tuple[tuple[str, ...], _Holds]] = {
     "cell": (("path", "cell", "value"), _cell),
 }
 """Kinds of checks: the fields that each needs, and the function that tells whether it holds."""
+FIELDS: Mapping[str, tuple[type, ...]] = {"command": (str, list), "value": (str, int, float, bool, type(None))}
+"""What a field may hold; the others hold texts."""
