@@ -27,7 +27,7 @@ from rlanything.domains.osworld.actions import Action
 from rlanything.domains.osworld.desktops.client import DesktopFault
 from rlanything.domains.osworld.desktops.oracle import Oracle
 from rlanything.domains.osworld.desktops.tasks import Verifier, read_family
-from rlanything.domains.osworld.desktops.verify import share
+from rlanything.domains.osworld.desktops.verify import KINDS, share
 from rlanything.types import Score, Task
 
 pytestmark = [pytest.mark.integration, needs_desktops, needs_oracle]
@@ -110,61 +110,101 @@ STATES = (
     "mkdir ~/b",
     "gsettings set org.gnome.desktop.interface clock-format 12h",
     "chmod 600 ~/.config/user-dirs.dirs",
+    """printf '{"view": {"zoom": 2}}' > ~/c.json""",
+    """printf '{"view": {"zoom": 3}}' > ~/c.json""",
+    "printf '{' > ~/c.json",
+    "printf 'name,price\nmilk,5\n' > ~/t.csv; cd ~; soffice --headless --convert-to xlsx t.csv",
+    "printf 'name,price\nmilk,6\n' > ~/t.csv; cd ~; soffice --headless --convert-to xlsx t.csv",
 )
 CLOCK = ["gsettings", "get", "org.gnome.desktop.interface", "clock-format"]
-PAIRS = (  # (our check, OSWorld's evaluator that means the same)
+COMMANDS = (  # (our check, a command, what it shows if that holds)
     (
         {"kind": "exists", "path": "~/b"},
-        {"command": "[ -d ~/b ] && echo yes || echo no", "shell": True},
+        "[ -d ~/b ] && echo yes || echo no",
         "yes\n",
     ),
     (
         {"kind": "file_text", "path": "~/a.txt", "text": "milk"},
-        {"command": "[ \"$(cat ~/a.txt 2>/dev/null)\" = milk ] && echo yes || echo no", "shell": True},
+        "[ \"$(cat ~/a.txt 2>/dev/null)\" = milk ] && echo yes || echo no",
         "yes\n",
     ),
     (
         {"kind": "file_contains", "path": "~/a.txt", "text": "bread"},
-        {"command": "grep -q bread ~/a.txt && echo yes || echo no", "shell": True},
+        "grep -q bread ~/a.txt && echo yes || echo no",
         "yes\n",
     ),
     (
         {"kind": "command", "command": CLOCK, "output": "'12h'"},
-        {"command": CLOCK},
+        CLOCK,
         "'12h'\n",
     ),
     (
         {"kind": "command", "command": "stat -c %a ~/.config/user-dirs.dirs", "output": "600"},
-        {"command": "stat -c %a ~/.config/user-dirs.dirs", "shell": True},
+        "stat -c %a ~/.config/user-dirs.dirs",
         "600\n",
     ),
 )  # fmt: skip
+ROWS = {"type": "check_cell", "sheet_idx": 0, "coordinate": "B2", "props": {"value": {"method": "eq", "ref": 5}}}
+PAIRS = (  # (our check, OSWorld's evaluator that means the same)
+    *(
+        (
+            check,
+            {
+                "func": "exact_match",
+                "result": {"type": "vm_command_line", "command": command, "shell": isinstance(command, str)},
+                "expected": {"type": "rule", "rules": {"expected": shown}},
+            },
+        )
+        for check, command, shown in COMMANDS
+    ),
+    (
+        {"kind": "file_contains", "path": "~/a.txt", "text": "bread"},
+        {
+            "func": "check_include_exclude",
+            "result": {"type": "vm_command_line", "command": "cat ~/a.txt; true", "shell": True},
+            "expected": {"type": "rule", "rules": {"include": ["bread"]}},
+        },
+    ),
+    (
+        {"kind": "json", "path": "~/c.json", "key": "view.zoom", "value": 2},
+        {
+            "func": "check_json",
+            "result": {"type": "vm_file", "path": "/home/user/c.json", "dest": "c.json"},
+            "expected": {"type": "rule", "rules": {"expect": [{"key": ["view", "zoom"], "method": "eq", "ref": 2}]}},
+        },
+    ),
+    (
+        {"kind": "cell", "path": "~/t.xlsx", "cell": "B2", "value": 5},
+        {
+            "func": "compare_table",
+            "result": {"type": "vm_file", "path": "/home/user/t.xlsx", "dest": "t.xlsx"},
+            "options": {"rules": [ROWS]},
+        },
+    ),
+)
 
 
 def test_our_checks_agree_with_osworlds_evaluators_on_the_same_states():
     family = read_family({"id": "f", "instruction": "x", "evaluator": {"func": "exact_match"}}, "x")
-
-    def evaluator(command, expected):
-        result = {"type": "vm_command_line", **command}
-        rule = {"type": "rule", "rules": {"expected": expected}}
-        return {"func": "exact_match", "result": result, "expected": rule}
 
     async def use(desktop):
         oracle, seen = Oracle(options()), []
         try:
             for state in STATES:
                 await desktop.guest.execute(state, shell=True)
-                for check, command, expected in PAIRS:
+                for check, evaluator in PAIRS:
                     ours = await share(desktop.guest, [check])
-                    verifier = Verifier(instruction="x", evaluator=evaluator(command, expected))
-                    seen.append((state, ours, await oracle.evaluate(verifier, family, await desktop.address(), SCREEN)))
+                    verifier = Verifier(instruction="x", evaluator=evaluator)
+                    theirs = await oracle.evaluate(verifier, family, await desktop.address(), SCREEN)
+                    seen.append((state, check["kind"], ours, theirs))
         finally:
             oracle.close()
         return seen
 
     seen = with_desktop(use)
-    assert all(ours == theirs for _, ours, theirs in seen)
-    assert {ours for _, ours, _ in seen} == {0.0, 1.0}
+    assert not [found for found in seen if found[2] != found[3]]
+    for kind in KINDS:
+        assert {ours for _, own, ours, _ in seen if own == kind} == {0.0, 1.0}, kind
 
 
 def test_fault_of_an_evaluator_or_a_set_up_step_is_named_and_no_score():
