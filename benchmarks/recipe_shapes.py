@@ -41,7 +41,7 @@ VISION = {  # likewise, but for depth and the layers that feed the first layers 
     "spatial_merge_size": 2, "temporal_patch_size": 2, "out_hidden_size": 4096, "num_position_embeddings": 2304,
     "deepstack_visual_indexes": [0, 1],
 }  # fmt: skip
-LEARNER = ("lora_rank=16", "zero_stage=0", "num_update=1")
+LEARNER = ("lora_rank=16", "zero_stage=0", "num_update=1", "micro_batch_tokens=8192")
 SIZE = {"shortest_edge": 65536, "longest_edge": 16777216}  # of its preprocessor_config.json [pixels]
 
 
