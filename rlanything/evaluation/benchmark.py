@@ -158,15 +158,14 @@ def move_parts(source: Path, target: Path) -> None:
 def table_rows(split: str, figures: dict[str, float]) -> list[dict[str, str]]:
     """Cells by their column: a row for the split, and one for each of its task types.
 
-    pass@k, maj@k and best of k are there, with their 95 % intervals, if tasks were played several times, the reward
-    model's rates if it judged, the score if the environment gives partial scores, the share of episodes with calls if
-    any call a tool, turns if episodes have several.
+    pass@k, maj@k and best of k are there if tasks were played several times, the reward model's rates if it judged, the
+    score if the environment gives partial scores, the share of episodes with calls if any call a tool, turns if
+    episodes have several. The metrics have the intervals of all these; a terminal has no room for them.
     """
     row = {"split": split, **_success(figures)}
     for key in figures:
         if f"{key}_low" in figures:  # pass@k, maj@k, best of k; metrics have pass@j for smaller j too
-            low, high = figures[f"{key}_low"], figures[f"{key}_high"]
-            row[key.replace("_", " ")] = f"{figures[key]:.1%} ({100 * low:.1f} to {100 * high:.1f})"
+            row[key.replace("_", " ")] = f"{figures[key]:.1%}"
     for name, key in TESTING if "test_accuracy" in figures else JUDGING:
         if not math.isnan(figures.get(key, math.nan)):
             row[name] = f"{figures[key]:.1%}"
@@ -192,11 +191,6 @@ def _success(figures: dict[str, float], of: str = "") -> dict[str, str]:
 
 
 def _scores(figures: dict[str, float], of: str = "") -> dict[str, str]:
-    """Cells of partial scores with their 95 % interval, and of calls; those that there are."""
-    cells = {}
-    if f"partial_score{of}" in figures:
-        low, high = figures[f"partial_low{of}"], figures[f"partial_high{of}"]
-        cells["score"] = f"{figures[f'partial_score{of}']:.1%} ({100 * low:.1f} to {100 * high:.1f})"
-    if f"call_share{of}" in figures:
-        cells["with calls"] = f"{figures[f'call_share{of}']:.1%}"
-    return cells
+    """Cells of partial scores and of calls; those that there are."""
+    shown = {"score": f"partial_score{of}", "with calls": f"call_share{of}"}
+    return {column: f"{figures[key]:.1%}" for column, key in shown.items() if key in figures}
