@@ -7,8 +7,8 @@ import pytest
 
 from rlanything.processes.coroutines import run_coroutine
 
-# A process of its own with Python's own handler, because test runners take SIGINT, shells ignore it in the background, and
-# then asyncio does not ask who handles it.
+# A process of its own with Python's own handler, because test runners take SIGINT, shells ignore it in the background,
+# and then asyncio does not ask who handles it.
 COUNTED = """
 import asyncio, signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
