@@ -1,4 +1,4 @@
-"""Conversations as tokens, over the chat templates of seven families: what was grown reads as if rendered anew."""
+"""Conversations as tokens, over the chat templates of nine families: what was grown reads as if rendered anew."""
 
 from dataclasses import replace
 from functools import cache
@@ -12,7 +12,7 @@ from rlanything.config.schema import ModelConfig
 from rlanything.domains.answers import parse_score
 from rlanything.engines.chat import Chat
 from rlanything.engines.template import ChatError
-from rlanything.types import assistant, system, tool, user
+from rlanything.types import RAW, assistant, system, tool, user
 
 TOOLS = [
     {
@@ -307,3 +307,26 @@ def test_a_word_that_is_no_special_token_is_split_alike_inside_a_conversation(tm
     chat = Chat(ModelConfig(path=str(tmp_path)))
     assert chat.prompt([user("w w")]).ids == [1, 1, 0]
     assert chat.prompt([user("w <end> w")]).ids.count(0) == 1
+
+
+def test_a_model_without_tokenizer_or_chat_template_is_named(world, tmp_path):
+    with pytest.raises(ChatError, match="no tokenizer could be loaded"):
+        Chat(ModelConfig(path=str(tmp_path)))
+    chat = Chat(ModelConfig(path=str(world.model)))
+    chat.tokenizer.chat_template = None
+    chat.tokenizer.save_pretrained(tmp_path / "bare")
+    bare = Chat(ModelConfig(path=str(tmp_path / "bare")))
+    assert bare.prompt([{"role": RAW, "content": "go"}]).ids == bare.encode("go") and bare.stop_ids == (
+        bare.end_of_turn,
+    )
+    for use in (
+        lambda: bare.prompt([user("go")]),
+        lambda: bare.follow_up([user("go")]),
+        lambda: bare.assistant(user("go")),
+    ):
+        with pytest.raises(ChatError, match="no chat template"):
+            use()
+    bare.tokenizer.eos_token = None
+    bare.tokenizer.save_pretrained(tmp_path / "endless")
+    with pytest.raises(ChatError, match="neither a chat template nor an eos token"):
+        Chat(ModelConfig(path=str(tmp_path / "endless")))

@@ -14,12 +14,12 @@ from rlanything.domains.base import Env, Observation, ParsedAction
 from rlanything.domains.parts import StepJudging
 from rlanything.engines import start_engine
 from rlanything.engines.base import EngineError, request_seed
-from rlanything.engines.chat import Chat, ChatError
+from rlanything.engines.chat import Chat
 from rlanything.engines.chat_model import ChatModel
 from rlanything.rollout.episode import Player
 from rlanything.rollout.judging import Judge, StepJudge
 from rlanything.runs.store import read_groups, write_groups
-from rlanything.types import RAW, Ending, Group, Score, Status, Trajectory, user
+from rlanything.types import Ending, Group, Score, Status, Trajectory, user
 
 ENGINE = EngineConfig(kind="transformers", dtype="float32", max_model_len=512, max_num_seqs=32, kv_cache_gb=0.05)
 
@@ -316,29 +316,6 @@ def test_the_critic_holds_the_remarks_of_solved_and_failed_episodes(domain, mode
     summary = domain.rewriting.critic(g)
     assert "1 solved episodes:" in summary and "good x2: look: says {(0, 0): 1}" in summary
     assert "1 failed episodes:" in summary and "bad x1: look: says {(1, 0): -1}" in summary
-
-
-def test_a_model_without_tokenizer_or_chat_template_is_named(world, tmp_path):
-    with pytest.raises(ChatError, match="no tokenizer could be loaded"):
-        Chat(ModelConfig(path=str(tmp_path)))
-    chat = Chat(ModelConfig(path=str(world.model)))
-    chat.tokenizer.chat_template = None
-    chat.tokenizer.save_pretrained(tmp_path / "bare")
-    bare = Chat(ModelConfig(path=str(tmp_path / "bare")))
-    assert bare.prompt([{"role": RAW, "content": "go"}]).ids == bare.encode("go") and bare.stop_ids == (
-        bare.end_of_turn,
-    )
-    for use in (
-        lambda: bare.prompt([user("go")]),
-        lambda: bare.follow_up([user("go")]),
-        lambda: bare.assistant(user("go")),
-    ):
-        with pytest.raises(ChatError, match="no chat template"):
-            use()
-    bare.tokenizer.eos_token = None
-    bare.tokenizer.save_pretrained(tmp_path / "endless")
-    with pytest.raises(ChatError, match="neither a chat template nor an eos token"):
-        Chat(ModelConfig(path=str(tmp_path / "endless")))
 
 
 class OneSeat(AlfworldDomain):
