@@ -47,8 +47,8 @@ class ReasoningEnv(Env):
     ) -> None:
         self.problem, self.interpreter, self.verdicts, self.max_calls = problem, interpreter, verdicts, max_calls
         self.num_calls = 0
-        self.unknown: list[str] | None = list(problem["outputs"]) if "outputs" in problem else None
-        self.cells = list(problem.get("cells", ()))  # of the unknown outputs
+        self.labelled = "outputs" in problem
+        self.due = list(zip(problem.get("outputs", ()), problem.get("cells", ()), strict=True))  # what is still to find
         self.known = set[str]()
         self.answer: str | None = None
 
@@ -84,19 +84,20 @@ class ReasoningEnv(Env):
         return Score(success=last.success, answer=None if is_program(self.problem) else self.answer or "")
 
     def _label(self, progress: bool) -> int | None:
-        return None if self.unknown is None else 1 if progress else -1
+        return (1 if progress else -1) if self.labelled else None
 
     def _due(self) -> str:
         """The solution's next step: the first cell whose output is not known, or the answer."""
-        return self.cells[0] if self.unknown else str(self.problem.get("answer", ""))
+        return self.due[0][1] if self.due else str(self.problem.get("answer", ""))
 
     def _finds(self, output: str) -> bool:
-        """Take an output off the unknown ones; False if it is none. One that was seen before, and occurs again, must
-        be the next."""
-        if not self.unknown or output not in (self.unknown[:1] if output in self.known else self.unknown):
+        """Take an output off those that are due; False if it is none of them. One that was found before, and is due
+        again, must be the next."""
+        due = self.due[:1] if output in self.known else self.due
+        found = next((pair for pair in due if pair[0] == output), None)
+        if found is None:
             return False
-        place = self.unknown.index(output)
-        del self.unknown[place], self.cells[place]
+        self.due.remove(found)
         self.known.add(output)
         return True
 
