@@ -38,7 +38,7 @@ def usage(root: int, by_parent: Mapping[int, Sequence[int]]) -> Usage:
         waiting += found
     anonymous, shared = (sum(kib) for kib in zip(*map(_own_kib, below), strict=True))
     held = {file: size for process in below for file, size in _memory_files(process)}
-    # What is mapped of a file in memory is shared memory already, so the larger of the two counts.
+    # A mapped file in memory is shared memory already, so the larger of the two counts.
     return Usage(processes=len(below), memory_mib=(anonymous + max(shared, sum(held.values()))) / 1024)
 
 
@@ -55,10 +55,14 @@ def _own_kib(process: int) -> tuple[int, int]:
 def _memory_files(process: int) -> Iterator[tuple[tuple[int, int], float]]:
     """Yield the files of memfd_create(2) that it holds open: (device and inode, size [KiB])."""
     try:
-        for name in os.listdir(f"/proc/{process}/fd"):
-            path = f"/proc/{process}/fd/{name}"
+        names = os.listdir(f"/proc/{process}/fd")
+    except OSError:  # it ended
+        return
+    for name in names:
+        path = f"/proc/{process}/fd/{name}"
+        try:
             if os.readlink(path).startswith("/memfd:"):
                 found = os.stat(path)
                 yield (found.st_dev, found.st_ino), found.st_blocks / 2
-    except OSError:  # it ended, or closed the file
-        return
+        except OSError:  # it was closed; the others count
+            continue
