@@ -76,23 +76,23 @@ def summarise(groups: Sequence[GroupSummary], kind: Callable[[Task], str]) -> Fi
 
     Success, partial scores and the share of episodes with a call of a tool are there by kind of task, too.
     """
-    found = figures(Tally.of_all(g.tally for g in groups)) | _scores(groups) | _of_many(groups)
+    whole = Tally.of_all(g.tally for g in groups)
+    found = figures(whole) | _scores(groups, whole) | _of_many(groups)
     for name in sorted({kind(g.task) for g in groups}):
         of_kind = [g for g in groups if kind(g.task) == name]
         tally = Tally.of_all(g.tally for g in of_kind)
         found[f"success_rate/{name}"] = tally.mean("success_rate")
-        found |= {f"{key}/{name}": value for key, value in _scores(of_kind).items()}
+        found |= {f"{key}/{name}": value for key, value in _scores(of_kind, tally).items()}
         if "call_share" in found:  # a kind whose episodes call no tool has 0
             found[f"call_share/{name}"] = tally.mean("call_share")
     return found
 
 
-def _scores(groups: Sequence[GroupSummary]) -> Figures:
+def _scores(groups: Sequence[GroupSummary], tally: Tally) -> Figures:
     """Number of episodes, the interval of success, and if the environment gives partial scores their mean and its
-    interval over tasks."""
+    interval over tasks. `tally` is that of all groups."""
     low, high = success_interval(groups)
     found = {"success_low": low, "success_high": high, "episodes": float(sum(g.num_valid for g in groups))}
-    tally = Tally.of_all(g.tally for g in groups)
     if not tally.counts["mean_score"]:
         return found
     low, high = share_interval([g.tally.mean("mean_score") for g in groups if g.tally.counts["mean_score"]])

@@ -112,7 +112,7 @@ def bounds(figures, name):
 
 
 def test_figures_of_all_episodes_have_an_interval_over_tasks():
-    # Of 4 tasks with 2 episodes, 3 are solved at least once: 3 single observations, whatever the episodes.
+    # Three of the 4 tasks are solved at least once: these are 3 of 4 single observations, whatever the episodes.
     assert bounds(_of_many(solved(0, 1, 2, 2, of=2)), "pass@2") == wilson(3, 4)
     clear = _of_many(summaries([answered("7", "7"), answered("8", "8"), answered("7", None)]))
     assert bounds(clear, "maj@2") == wilson(2, 3)
