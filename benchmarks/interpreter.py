@@ -4,9 +4,9 @@
     python benchmarks/interpreter.py --repeat 3 [--cells 12]
 
 An episode has three calls that share names, or more. Ours runs all episodes at once. The others keep a process for an
-open session, so they run two for each core: a Jupyter kernel, and a child that is forked from a process which has
-imported what code may use. The child has no sandbox around it, so it shows the most that a cache of forked children
-could gain. The order alternates; the median of each counts. Prints calls a second, their ratios, and what an open
+open session, so they run two for each core: a Jupyter kernel, and a child that is forked from this process. The child
+has no sandbox around it, so it shows the most that a cache of forked children could gain. The three take turns; the
+median of each counts. Prints calls a second, their ratios, and what an open
 session takes in memory (proportional set size).
 """
 
@@ -125,6 +125,8 @@ def main() -> None:
     parser.add_argument("--cells", type=int, default=3, help="calls of an episode, at least 3")
     parser.add_argument("--repeat", type=int, default=1)
     args = parser.parse_args()
+    if args.cells < 3:
+        parser.error(f"--cells {args.cells}: an episode has at least 3 calls")
 
     cells = [*FIRST, *[LAST] * (args.cells - len(FIRST))]
     few = args.num // 10

@@ -170,7 +170,7 @@ def connection(socket: Path | None, timeout: float) -> httpx.AsyncClient:
 
 
 def _offers(answer: httpx.Response) -> dict[str, Any]:
-    """What /capabilities says; OSWorld's own server has no such route."""
+    """Read the answer of /capabilities; OSWorld's own server has no such route."""
     try:
         found = answer.json() if answer.status_code == 200 else {}
     except ValueError:  # a page of a proxy, for example

@@ -90,4 +90,4 @@ KINDS: Mapping[str, tuple[tuple[str, ...], _Holds]] = {
 }
 """Kinds of checks: the fields that each needs, and the function that tells whether it holds."""
 FIELDS: Mapping[str, tuple[type, ...]] = {"command": (str, list), "value": (str, int, float, bool, type(None))}
-"""What a field may hold; the others hold texts."""
+"""Types that a field may have; the others hold texts."""
