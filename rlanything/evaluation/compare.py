@@ -39,10 +39,15 @@ def compare(first: Path, second: Path, progress: Progress) -> None:
 
 def evaluations(run: Path) -> dict[str, tuple[int, Path]]:
     """The step and the file of each split's last evaluation. Raises RunError if the folder is no run's."""
+    return {split: max(by_step.items()) for split, by_step in all_evaluations(run).items()}
+
+
+def all_evaluations(run: Path) -> dict[str, dict[int, Path]]:
+    """The files of each split's evaluations by step, in order. Raises RunError if the folder is no run's."""
     if not (run / "evaluations").is_dir():
         raise RunError(f"{run}: holds no evaluations; name the folder of a run, such as runs/NAME")
-    found: dict[str, tuple[int, Path]] = {}
-    for path in sorted((run / "evaluations").glob("*.parquet")):
+    found: dict[str, dict[int, Path]] = {}
+    for path in sorted((run / "evaluations").glob("*.parquet"), key=lambda path: (len(path.name), path.name)):
         if match := _FILE.fullmatch(path.name):
-            found[match[2]] = max(found.get(match[2], (-1, path)), (int(match[1]), path))
+            found.setdefault(match[2], {})[int(match[1])] = path
     return found

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rlanything.evaluation.compare import evaluations
+from rlanything.evaluation.compare import all_evaluations, evaluations
 from rlanything.evaluation.figures import Figures
 from rlanything.runs.metrics import Record, read_jsonl
 from rlanything.runs.store import success_rates
@@ -33,6 +33,10 @@ class Row:
     difference: tuple[float, float, float] | None
     """The mean of `after` less the first variant's, on the seeds and tasks of both, and its 95 % interval; None for the
     first variant."""
+    at_equal_seconds: float
+    """Success rate when each seed had been trained as long as its fastest variant took."""
+    difference_at_equal_seconds: tuple[float, float, float] | None
+    """As `difference`, at that time."""
     kinds: Figures
     """Success rate of each kind of task at the last evaluation."""
     rm_process: float
@@ -45,7 +49,9 @@ class Row:
 
 def rows(runs: Runs, split: str) -> list[Row]:
     """A row for each variant that evaluated the split."""
+    until = _shortest(runs, split)
     first = _rates(next(iter(runs.values()), {}), split)
+    first_until = _rates_at(next(iter(runs.values()), {}), split, until)
     found = []
     for number, (variant, by_seed) in enumerate(runs.items()):
         records = {seed: read_jsonl(run / "metrics.jsonl") for seed, run in by_seed.items()}
@@ -54,6 +60,7 @@ def rows(runs: Runs, split: str) -> list[Row]:
         if not measured:
             continue
         train = [[r for r in every if r["phase"] == "train"] for every in records.values()]
+        at_equal = _rates_at(by_seed, split, until)
         kinds = sorted({key for m in measured for key in m[-1] if key.startswith("success_rate/")})
         row = Row(
             variant=variant,
@@ -61,6 +68,8 @@ def rows(runs: Runs, split: str) -> list[Row]:
             before=_mean([m[0]["success_rate"] for m in measured]),
             after=_mean([m[-1]["success_rate"] for m in measured]),
             difference=paired_difference(_rates(by_seed, split), first) if number else None,
+            at_equal_seconds=_mean([_mean([*rates.values()]) for rates in at_equal.values()]),
+            difference_at_equal_seconds=paired_difference(at_equal, first_until) if number else None,
             kinds={k.partition("/")[2]: _mean([m[-1].get(k) for m in measured]) for k in kinds},
             rm_process=_mean([m[-1].get("rm_process_accuracy") for m in measured]),
             tokens=_mean([sum(map(_tokens, steps)) for steps in train]),
@@ -101,8 +110,7 @@ def curve(by_seed: Mapping[int, Path], split: str) -> list[tuple[float, float, f
     for run in by_seed.values():
         records = read_jsonl(run / "metrics.jsonl")
         for r in _of_split(records, split):
-            spent = sum(t.get("step_s") or 0.0 for t in records if t["phase"] == "train" and t["step"] <= r["step"])
-            points[r["step"]].append((spent, r["success_rate"]))
+            points[r["step"]].append((_seconds(records, r["step"]), r["success_rate"]))
     return [(float(step), *np.mean(found, axis=0).tolist()) for step, found in sorted(points.items())]
 
 
@@ -110,6 +118,39 @@ def _rates(by_seed: Mapping[int, Path], split: str) -> dict[int, dict[str, float
     return {
         seed: success_rates(found[split][1]) for seed, run in by_seed.items() if split in (found := evaluations(run))
     }
+
+
+def _rates_at(by_seed: Mapping[int, Path], split: str, until: Mapping[int, float]) -> Rates:
+    """The rates when a seed's run had trained for `until` seconds, on a line between its evaluations."""
+    found = {}
+    for seed, run in by_seed.items():
+        if seed in until and (by_step := all_evaluations(run).get(split)):
+            records = read_jsonl(run / "metrics.jsonl")
+            spent = [_seconds(records, step) for step in by_step]
+            place = float(
+                np.interp(until[seed], spent, range(len(spent)))
+            )  # 1.5 is midway from the second to the third
+            files = [*by_step.values()]
+            ends = [success_rates(files[int(end)]) for end in (np.floor(place), np.ceil(place))]
+            both = ends[0].keys() & ends[1].keys()
+            found[seed] = {task: float(np.interp(place % 1, (0, 1), [end[task] for end in ends])) for task in both}
+    return found
+
+
+def _shortest(runs: Runs, split: str) -> dict[int, float]:
+    """The seconds of training before the last evaluation of each seed's fastest variant."""
+    found: dict[int, float] = {}
+    for by_seed in runs.values():
+        for seed, run in by_seed.items():
+            records = read_jsonl(run / "metrics.jsonl")
+            if measured := _of_split(records, split):
+                found[seed] = min(found.get(seed, np.inf), _seconds(records, measured[-1]["step"]))
+    return found
+
+
+def _seconds(records: Sequence[Record], step: int) -> float:
+    """Seconds of training until the end of a step."""
+    return sum(r.get("step_s") or 0.0 for r in records if r["phase"] == "train" and r["step"] <= step)
 
 
 def _of_split(records: Sequence[Record], split: str) -> list[Record]:

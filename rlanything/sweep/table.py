@@ -65,18 +65,23 @@ def _cells(of_split: Sequence[Row]) -> list[list[str]]:
     """The header and a line for each variant; kinds of tasks are columns if there are several."""
     kinds = list(dict.fromkeys(kind for row in of_split for kind in row.kinds))
     kinds = kinds if len(kinds) > 1 else []
-    header = ["variant", "seeds", "before", "after", "difference (95 %)", *kinds, "votes right", "M tokens", "seconds"]
+    header = ["variant", "seeds", "before", "after", "difference (95 %)", "at equal seconds", "difference (95 %)"]
+    header += [*kinds, "votes right", "M tokens", "seconds"]
     return [header, *(_line(row, kinds) for row in of_split)]
 
 
 def _line(row: Row, kinds: Sequence[str]) -> list[str]:
-    difference = "–"
-    if row.difference and not math.isnan(row.difference[0]):
-        mean, low, high = (100 * value for value in row.difference)
-        difference = f"{mean:+.1f} ({low:+.1f} to {high:+.1f})"
     by_kind = [_percent(row.kinds.get(kind, math.nan)) for kind in kinds]
-    start = [row.variant, str(row.num_seed), _percent(row.before), _percent(row.after), difference]
+    start = [row.variant, str(row.num_seed), _percent(row.before), _percent(row.after), _difference(row.difference)]
+    start += [_percent(row.at_equal_seconds), _difference(row.difference_at_equal_seconds)]
     return [*start, *by_kind, _percent(row.rm_process), f"{row.tokens / 1e6:.2f}", f"{row.seconds:.0f}"]
+
+
+def _difference(found: tuple[float, float, float] | None) -> str:
+    if found is None or math.isnan(found[0]):
+        return "–"
+    mean, low, high = (100 * value for value in found)
+    return f"{mean:+.1f} ({low:+.1f} to {high:+.1f})"
 
 
 def _percent(value: float) -> str:

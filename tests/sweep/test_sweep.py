@@ -63,22 +63,23 @@ def test_bad_variants_are_named_before_anything_runs(base, variants, said):
         cells(base)
 
 
-def write_run(folder, rates, before=0.25):
-    """A finished run: success rates of its last evaluation by task, of 4 episodes each."""
-    groups = []
-    for task, rate in rates.items():
-        groups.append(
-            group(*(trajectory(1 if i < 4 * rate else -1, [()]) for i in range(4)), task=Task(id=task, payload={}))
-        )
-        for t in groups[-1].trajectories:
-            t.task_id = task
+def write_run(folder, rates, before=0.25, step_s=10.0):
+    """A finished run, of 4 episodes a task: success by task at its last evaluation, `before` for all at the first."""
     (folder / "evaluations").mkdir(parents=True)
-    write_groups(folder / "evaluations/step_000002_seen.parquet", groups, lambda t: t.id, lambda t: "any")
+    for step, of_step in ((0, dict.fromkeys(rates, before)), (2, rates)):
+        groups = []
+        for task, rate in of_step.items():
+            groups.append(
+                group(*(trajectory(1 if i < 4 * rate else -1, [()]) for i in range(4)), task=Task(id=task, payload={}))
+            )
+            for t in groups[-1].trajectories:
+                t.task_id = task
+        write_groups(folder / f"evaluations/step_00000{step}_seen.parquet", groups, lambda t: t.id, lambda t: "any")
     after = sum(rates.values()) / len(rates)
     evaluation = {"phase": "eval", "split": "seen", "rm_process_accuracy": None}
     train = {
         "phase": "train",
-        "step_s": 10.0,
+        "step_s": step_s,
         "engine/policy_generated_tokens": 500,
         "engine/reward_generated_tokens": 1500,
     }
@@ -118,6 +119,18 @@ def test_variants_are_compared_on_the_seeds_and_tasks_of_both(runs):
     assert curve(runs["first"], "seen") == [(0.0, 0.0, 0.25), (2.0, 20.0, 0.375)]
 
 
+def test_at_equal_seconds_a_slow_variant_is_read_between_its_evaluations(runs):
+    slow = {"x": 1.0, "y": 0.75}
+    write_run(folder := runs["first"][0].with_name("slow_0"), slow, step_s=40.0)
+    first, late = rows({"first": {0: runs["first"][0]}, "slow": {0: folder}}, "seen")
+    assert first.at_equal_seconds == first.after == 0.25 and first.difference_at_equal_seconds is None
+    # 20 of 80 seconds: a quarter of the way from 0.25 each to 1.0 and 0.75.
+    assert late.after == 0.875 and late.at_equal_seconds == pytest.approx((0.4375 + 0.375) / 2)
+    assert late.difference[0] == 0.625
+    # x 0.4375 - 0.5, y 0.375 - 0
+    assert late.difference_at_equal_seconds == pytest.approx(((-0.0625 + 0.375) / 2, -0.0625, 0.375))
+
+
 def test_seeds_and_tasks_both_count_as_chance():
     rng = np.random.default_rng(1)
     tasks = [str(i) for i in range(200)]
@@ -135,7 +148,7 @@ def test_pages_hold_the_table_the_curves_and_what_failed(runs, tmp_path):
     renamed = {"first": runs["first"], "<i>other": runs["other"]}
     write_tables(tmp_path, renamed, {"a, seed 1": "no <memory>"})
     text, page = (tmp_path / "sweep.md").read_text(), (tmp_path / "sweep.html").read_text()
-    assert "| first | 2 | 25.0 % | 37.5 % | – | 37.5 % | 0.0 % | – | 0.00 | 20 |" in text
+    assert "| first | 2 | 25.0 % | 37.5 % | – | 37.5 % | – | 37.5 % | 0.0 % | – | 0.00 | 20 |" in text
     assert "+37.5 (+25.0 to +50.0)" in text and "a, seed 1: failed (no <memory>)" in text
     assert (
         page.count("<polyline") == 4 and "&lt;i&gt;other" in page and "no &lt;memory&gt;" in page and "<i>" not in page
