@@ -4,6 +4,8 @@ import asyncio
 import json
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -151,6 +153,18 @@ def test_an_answer_that_hangs_algebra_is_wrong_in_time(grader, answer):
     found = grade(grader, answer, "2")
     assert not found.right and found.rule.startswith("math")
     assert grade(grader, "\\sqrt{4}", "2").right  # the grader works on
+
+
+def test_answers_are_graded_alike_off_the_main_thread():
+    def in_thread():
+        made = Grader(SandboxConfig(), algebra=True)
+        made.start()
+        with closing(made):
+            return [grade(made, answer, "3\\sqrt{2}") for answer in ("\\sqrt{18}", "\\sqrt{19}", "9^{9^{9^9}}")]
+
+    with ThreadPoolExecutor(1) as threads:
+        found = threads.submit(in_thread).result()
+    assert [(f.right, f.rule.startswith("math")) for f in found] == [(True, True), (False, True), (False, True)], found
 
 
 def test_without_algebra_only_text_and_numbers_are_right():

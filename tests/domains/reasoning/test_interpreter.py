@@ -101,6 +101,14 @@ def test_a_cell_that_is_stopped_leaves_nothing_behind_and_says_so(sandbox, cell,
         assert found[1][0].startswith("before")
 
 
+def test_ten_megabytes_of_output_are_shown_as_their_beginning_and_end():
+    with closing(Programs(SandboxConfig(num_runner=1))) as roomy:
+        found = run(session(roomy, max_chars=200), "print('a' * 5_000_000 + 'b' * 5_000_000)\nx = 3", "x")
+    shown, how = found[0]
+    assert how == "ok" and len(shown) <= 200 and shown.startswith("aaa") and shown.endswith("bbb"), found[0]
+    assert "characters left out" in shown and found[1] == ("3", "ok")
+
+
 @pytest.mark.parametrize("cell", ["import os; os._exit(0)", "import os; os._exit(86)"])
 def test_a_cell_that_ends_the_program_quietly_is_not_taken_for_one_that_ended(sandbox, cell):
     found = run(session(sandbox), "x = 1", cell, "x")
