@@ -11,6 +11,7 @@ import hashlib
 import inspect
 import json
 import os
+import random
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -97,6 +98,7 @@ class WarmStart:
         logs, name = Path(config.output).parent / "logs", f"sft_{Path(config.output).name}"
         logs.mkdir(parents=True, exist_ok=True)
         self.held_out: Sequence[Conversation] = ()  # judgements of the policy's episodes, for the measure
+        self.held_out_samples: Sequence[Sample] = ()  # of the file, for the loss
         self.source = self._samples(chat, logs / f"{name}_policy.log")  # finds bad data before a model is loaded
         self.model = start_chat_model(config.model, config.engine, config.seed, logs / f"{name}_engine.log", chat)
         training = config.training.model_copy(update={"num_update": 1, "num_epoch": 1, "kl_beta": 0.0})
@@ -156,7 +158,14 @@ class WarmStart:
             f"warm start {config.role}: {len(samples):,} conversations of {config.data}, {sum(lengths):,} tokens, the "
             f"longest {max(lengths):,}"
         )
-        return samples
+        if config.num_held_out >= len(samples):
+            raise ConfigError(
+                f"num_held_out={config.num_held_out}: that leaves none of the {len(samples)} conversations of "
+                f"{config.data} to learn; lower it"
+            )
+        held_out = {*random.Random(config.seed).sample(range(len(samples)), config.num_held_out)}
+        self.held_out_samples = [samples[i] for i in sorted(held_out)]
+        return [sample for i, sample in enumerate(samples) if i not in held_out]
 
     def _short_enough(self, samples: list[Sample]) -> list[Sample]:
         """The samples of at most `max_tokens`. Raises ConfigError if there is none."""
@@ -183,8 +192,11 @@ class WarmStart:
                 due = update >= config.measure_from and update % config.measure_every == 0
                 if due or update == config.max_update:
                     name, result = self.measure()
+                    losses = f"loss {loss:.3f}"
+                    if self.held_out_samples:
+                        losses += f" (held out {self.learner.supervised_loss(self.held_out_samples):.3f})"
                     self.progress.line(
-                        f"warm start {config.role}: update {update}, loss {loss:.3f}, {name} {result:.1%}, "
+                        f"warm start {config.role}: update {update}, {losses}, {name} {result:.1%}, "
                         f"{time.perf_counter() - started:.0f} s"
                     )
                     if result >= config.target:

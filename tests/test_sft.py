@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import resource
 import shutil
 import signal
@@ -120,6 +121,24 @@ def test_conversations_that_are_too_long_are_left_out_and_counted(config, capsys
     config.max_tokens = 2
     with pytest.raises(ConfigError, match="max_tokens=2: each of the 2 conversations"):
         warm_start(config, Progress())
+
+
+def test_conversations_that_are_held_out_are_not_learned_and_their_loss_is_told(config, capsys):
+    config.data = str(Path(config.output).parent / "said.jsonl")
+    answers = ["take mug 1"] * 3 + ["go to desk 1"]  # seed 0 holds the last one out
+    rows = [[{"role": "user", "content": "a mug"}, {"role": "assistant", "content": answer}] for answer in answers]
+    Path(config.data).write_text("\n".join(json.dumps({"messages": row}) for row in rows))
+    config.num_held_out, config.max_update, config.measure_every, config.num_measure = 1, 20, 4, 1
+    warm_start(config, Progress())
+    told = re.findall(r"loss ([\d.]+) \(held out ([\d.]+)\)", capsys.readouterr().out)
+    learned, held_out = zip(*((float(a), float(b)) for a, b in told), strict=True)
+    assert len(told) == 5 and learned[-1] < 0.5 * learned[0] and held_out[-1] > 2 * learned[-1], told
+    config.num_held_out = 4
+    with pytest.raises(ConfigError, match="num_held_out=4: that leaves none of the 4 conversations"):
+        warm_start(config, Progress())
+    config.data = ""
+    with pytest.raises(ConfigError, match="num_held_out"):
+        check_sft(config)
 
 
 def test_missing_files_of_conversations_are_named(config):

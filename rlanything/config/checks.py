@@ -49,6 +49,8 @@ def _files(config: SftConfig) -> Iterator[str]:
         yield f"policy.path={config.policy.path}: only a reward model without data=FILE learns from a policy's episodes"
     if config.data and not Path(config.data).is_file():
         yield f"data={config.data}: there is no such file"
+    if config.num_held_out and not config.data:
+        yield f"num_held_out={config.num_held_out}: conversations are held out of a file alone; set data, or leave it 0"
 
 
 def _names(config: Config, learns: bool) -> Iterator[str]:

@@ -25,6 +25,9 @@ class SftConfig(Section):
     max_tokens: NonNegativeInt = 0
     """Longest conversation of `data` that is learned [tokens]. Longer ones are left out and counted, because a cut one
     would teach to stop in the middle. 0 takes all."""
+    num_held_out: NonNegativeInt = 0
+    """Conversations of `data` that are not learned, drawn with the seed. Their loss is told with each measure. If it
+    rises while the loss of the others falls, the model learns those by heart."""
     policy: ModelConfig = ModelConfig()
     """Policy whose own episodes a reward model learns to judge, by the labels that the environment gives their steps,
     along with the domain's demonstrations if it has any. Empty if it learns from demonstrations alone."""

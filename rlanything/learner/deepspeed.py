@@ -158,6 +158,16 @@ class Learner:
 
         return self._train(self._packed(self._own(sets)), objective)
 
+    @torch.no_grad()
+    def supervised_loss(self, samples: Sequence[Sample]) -> float:
+        """The mean cross-entropy of the samples' weighted tokens at temperature 1, without an update."""
+        total = weight = 0.0
+        for batch in self._micro_batches(samples):
+            weights = self._tokens(batch).weights
+            total -= float((weights * self.engine(batch, 1.0)[0]).sum())
+            weight += float(weights.sum())
+        return total / weight
+
     def _own(self, sets: Sequence[SampleSet]) -> list[list[Sequence[Sample]]]:
         return [[sets[i].samples for i in of_rank[self.rank]] for of_rank in self.shares(sets)]
 
