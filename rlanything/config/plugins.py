@@ -4,7 +4,7 @@ an advantage rule's (algorithm.options)."""
 import dataclasses
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
@@ -23,15 +23,15 @@ T = TypeVar("T")
 Options = TypeVar("Options", bound=Section)
 
 
-def load_object(key: str, name: str, shipped: Iterable[str]) -> Any:
+def load_object(key: str, name: str, shipped: Collection[str]) -> Any:
     """Import the object that `module:attribute` names. The working directory is searched too, as `python -m` does.
 
     Raises ConfigError naming `key`: the form is another, the module cannot be imported, or it has no such attribute.
     """
     module_name, colon, attribute = name.partition(":")
     if not (colon and module_name and attribute):
-        known = ", ".join(shipped)
-        raise ConfigError(f"{key}: found {name!r}, expected one of {known}, or module:name{_hint(name, shipped)}")
+        known = f"one of {', '.join(shipped)}, or " if shipped else ""
+        raise ConfigError(f"{key}: found {name!r}, expected {known}module:name{_hint(name, shipped)}")
     module = load_module(key, name, module_name)
     try:
         return getattr(module, attribute)

@@ -51,7 +51,7 @@ ALIASES = {
     "cmd": "win", "command": "win", "super": "win", "meta": "win", "option": "alt", "spacebar": "space",
     "page_up": "pageup", "pgup": "pageup", "prior": "pageup", "page_down": "pagedown", "pgdn": "pagedown",
     "next": "pagedown", "arrowup": "up", "arrowdown": "down", "arrowleft": "left", "arrowright": "right",
-    "print": "printscreen", "caps_lock": "capslock", "num_lock": "numlock", "plus": "=", "minus": "-",
+    "print": "printscreen", "caps_lock": "capslock", "num_lock": "numlock", "plus": "=", "minus": "-", "apps": "menu",
 }  # fmt: skip
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 
@@ -196,8 +196,10 @@ def _key(name: str) -> str:
     lowered = name.strip().lower() if len(name) > 1 else name.lower()
     plain = lowered.removesuffix("_l").removesuffix("_r")
     plain = ALIASES.get(plain, plain)
-    if plain in KEYS or (len(plain) == 1 and plain.isprintable()):
+    if plain in KEYS or (len(plain) == 1 and plain.isprintable() and plain.isascii()):
         return plain
+    if len(plain) == 1:
+        raise InvalidAction(f"keys: found {name!r}, expected a key of an American keyboard; type types any character")
     raise InvalidAction(f"keys: found {name!r:.40}, expected the name of a key")
 
 

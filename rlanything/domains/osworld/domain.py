@@ -1,6 +1,7 @@
 """OSWorld as a domain: an agent that sees a screen and acts with mouse and keyboard."""
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from rlanything.config.schema import Config
 from rlanything.domains.base import Domain, Env, Observation, ParsedAction, Step
@@ -39,6 +40,11 @@ class OsworldDomain(Domain):
     def _make_world(self) -> World:
         config = self.config
         if self.options.backend == "canvas":
+            if self.options.families:
+                raise ConfigError(
+                    f"dataset.options.families: found {self.options.families!r}, but desktops are drawn; it is for "
+                    "real ones, dataset.options.backend=local, endpoint or docker"
+                )
             max_step = config.rollout.max_interaction_step
             return CanvasWorld(self.options, config.dataset.prompt, self.images, max_step)
         try:
@@ -48,10 +54,13 @@ class OsworldDomain(Domain):
                 f"real desktops need packages that are not installed ({error}); install them: "
                 "pip install 'rlanything[desktops]'"
             ) from error
-        return DesktopWorld(self.options, config.dataset.path, config.dataset.prompt, self.images)
+        return DesktopWorld(self.options, config.dataset, self.images)
 
     def tasks(self, split: str) -> list[Task]:
         return self.world.tasks(split)
+
+    def data_files(self, split: str) -> list[Path]:
+        return self.world.data_files()
 
     def make_env(self, task: Task) -> Env:
         return self.world.make_env(task)

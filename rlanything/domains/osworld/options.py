@@ -31,6 +31,9 @@ class OsworldOptions(Section):
     """Drawn or generated desktops of each evaluation split."""
     level: Literal["easy", "middle", "hard"] = "middle"
     """Difficulty of drawn desktops: the way to the goal from the start, and the notices in between."""
+    families: str = ""
+    """Families of real desktops that a function makes, in the place of a folder's or generated ones: `module:function`.
+    It is called with a split's name and yields rows as families.jsonl has them."""
     home: PathText = "data/osworld/desktop"
     """Folder that `scripts/osworld_desktop.sh` filled: what local desktops need."""
     screen: Size = [1920, 1080]

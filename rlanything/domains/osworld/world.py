@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from rlanything.domains.base import Env
 from rlanything.domains.osworld.actions import Action
@@ -46,6 +47,10 @@ class World(ABC):
         """Read the splits, and check that desktops can be had. Raises TaskError."""
         for split in splits:
             self.tasks(split)
+
+    def data_files(self) -> list[Path]:
+        """The files that tasks are read from."""
+        return []
 
     def figures(self) -> dict[str, float]:
         """Return figures of the desktops that people may watch."""

@@ -38,6 +38,7 @@ def response(arguments: object, name: str = "computer_use") -> str:
         ({"action": "key", "keys": ["+"]}, Action(kind="key", keys=("+",))),
         ({"action": "key", "keys": ["ctrl++"]}, Action(kind="key", keys=("ctrl", "+"))),
         ({"action": "key", "keys": ["Return"]}, Action(kind="key", keys=("enter",))),
+        ({"action": "key", "keys": ["apps"]}, Action(kind="key", keys=("menu",))),
         ({"action": "type", "text": "a\n<b> ß中😀"}, Action(kind="type", text="a\n<b> ß中😀")),
         ({"action": "scroll", "pixels": -5}, Action(kind="scroll", pixels=-5)),
         ({"action": "hscroll", "pixels": 99999}, Action(kind="hscroll", pixels=2000)),
@@ -73,6 +74,10 @@ def test_arguments_mean_an_action(arguments: dict, action: Action) -> None:
         (response({"action": "left_click", "coordinate": [float("nan"), 1]}), "coordinate: found"),
         (response({"action": "key", "keys": ["hyper"]}), "keys: found 'hyper'"),
         (response({"action": "key", "keys": []}), "keys: found"),
+        (
+            response({"action": "key", "keys": ["ctrl", "\u00fc"]}),
+            "keys: found '\u00fc', expected a key of an American",
+        ),
         (response({"action": "type", "text": 5}), "text: found 5"),
         (response({"action": "type", "text": "a\0"}), "NUL"),
         (response({"action": "type", "text": "\ud83d"}), "half of a surrogate pair"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 from builders import config_of
@@ -14,7 +15,7 @@ from rlanything.domains.osworld.desktops.generator import generated
 from rlanything.domains.osworld.desktops.tasks import read_family, read_splits
 from rlanything.domains.parts import RejectedTask
 from rlanything.domains.registry import make_domain
-from rlanything.errors import TaskError
+from rlanything.errors import ConfigError, TaskError
 from rlanything.types import Direction
 
 OWN = {
@@ -148,6 +149,89 @@ def domain_of(path, **changed):
     config = config_of("osworld", backend="local", **changed)
     config.dataset.path = str(path)
     return make_domain(config)
+
+
+MADE = """
+import json
+OWN = json.loads({own!r})
+
+def rows(split):
+    for number in range(2):
+        yield OWN | {{"id": f"{{split}}{{number}}"}}
+
+def alike(split):
+    return [OWN | {{"application": split}}]
+
+def twice(split):
+    return [OWN, OWN]
+
+def wrong(split):
+    return [OWN | {{"config": 3}}]
+
+def none(split):
+    return []
+
+def broken(split):
+    return [OWN[split]]
+"""
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """Functions of families in a module of the working directory."""
+    (tmp_path / "families_of_mine.py").write_text(MADE.format(own=json.dumps(OWN)))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    sys.modules.pop("families_of_mine", None)
+
+
+def test_families_that_a_function_makes_are_tasks(made, tmp_path):
+    domain = domain_of("", families="families_of_mine:rows")
+    assert [t.id for t in domain.tasks("train") + domain.tasks("other")] == ["train0", "train1", "other0", "other1"]
+    assert domain.tasks("train")[0].payload["instruction"] == "Delete a."
+    assert [path.name for path in domain.data_files("train")] == ["families_of_mine.py"]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("twice", "split train: two families have the id mine"),
+        ("wrong", "split train, row 1: config: found 3, expected a list of set-up steps"),
+        ("none", "split train: it yields no family"),
+        ("broken", "families_of_mine.py, line 22: KeyError: 'train'; expected a function of a split's name"),
+        ("nobody", "families_of_mine.py defines no nobody"),
+    ],
+)
+def test_a_function_that_makes_no_families_is_told(made, name, told):
+    with pytest.raises((TaskError, ConfigError), match=told):
+        domain_of("", families=f"families_of_mine:{name}").tasks("train")
+
+
+def test_families_have_one_source_and_ids_of_their_own(made, tmp_path):
+    domain = domain_of("", families="families_of_mine:alike")
+    domain.tasks("train")
+    with pytest.raises(TaskError, match="split eval: the family mine differs from the one with this id"):
+        domain.tasks("eval")
+    with pytest.raises(ConfigError, match="leave one of them empty"):
+        domain_of(folder_of(tmp_path / "folder", families=[OWN]), families="families_of_mine:rows")
+    with pytest.raises(ConfigError, match="desktops are drawn"):
+        make_domain(config_of("osworld", backend="canvas", families="families_of_mine:rows"))
+    with pytest.raises(ConfigError, match="found 'rows', expected module:name"):
+        domain_of("", families="rows")
+
+
+def test_tasks_that_cannot_be_done_are_few_in_the_training_split_whatever_its_name(tmp_path):
+    rows = [OWN | {"id": f"f{i}", "current": "long" if i % 2 else "short"} for i in range(40)]
+    folder = folder_of(tmp_path, families=rows, mine={"files": [row["id"] for row in rows]}, admission_local={})
+    (folder / "mine.json").write_text(json.dumps({"files": [f"family/{row['id']}" for row in rows]}))
+    config = config_of("osworld", backend="local", infeasible=0.2)
+    config.dataset.path, config.dataset.train_split = str(folder), "mine"
+    domain = make_domain(config)
+    kinds = [domain.kind(task) for task in domain.tasks("mine")]
+    assert (kinds.count("infeasible"), kinds.count("files")) == (5, 20)
+    config.dataset.train_split = "train"
+    assert len(make_domain(config).tasks("mine")) == 40, "it is measured as it is"
 
 
 def test_tasks_that_nobody_tried_on_a_backend_are_told(tmp_path, caplog):

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from rlanything.domains.osworld.desktops.docker import DockerDesktop, remove_orphans
+from rlanything.domains.osworld.desktops.docker import DockerDesktop, pull, remove_orphans
 from rlanything.domains.osworld.desktops.endpoint import EndpointDesktop, read_address
 from rlanything.domains.osworld.desktops.local import LocalDesktop, LocalSettings, sweep
 from rlanything.domains.osworld.desktops.pool import Desktop, DesktopPool
@@ -47,6 +47,7 @@ def check_backend(options: OsworldOptions) -> None:
                     f"dataset.options.docker_disk: no file {options.docker_disk!r}; it is the disk image (qcow2) that "
                     "OSWorld publishes for its docker provider"
                 )
+            pull(options.docker_image)
 
 
 def _check_local(options: OsworldOptions) -> None:

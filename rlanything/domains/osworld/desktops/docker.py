@@ -12,11 +12,13 @@ from pathlib import Path
 from rlanything.domains.osworld.desktops.client import DesktopFault, Guest
 from rlanything.domains.osworld.desktops.forwarding import Address
 from rlanything.domains.osworld.options import OsworldOptions
+from rlanything.errors import TaskError
 
 LABEL = "rlanything.owner"  # of containers: the machine's name and the trainer's process number
 PORTS = {"server": 5000, "chromium": 9222, "vlc": 8080}
 MEMORY, CORES, DISK = "4G", "4", "32G"  # of a virtual machine, as OSWorld's own provider sets them
 COMMAND_S = 120.0
+PULL_S = 7200.0  # gigabytes
 POLL_S = 1.0
 LISTED = '{{.Names}} {{.Label "' + LABEL + '"}}'
 
@@ -101,6 +103,17 @@ class DockerDesktop:
             _remove(container)
 
 
+def pull(image: str) -> None:
+    """Fetch the image if this machine does not have it. Raises TaskError."""
+    if _docker("images", "--quiet", image).strip():
+        return
+    logger.warning("docker pull %s: this machine does not have the image yet", image)
+    try:
+        _docker("pull", "--quiet", image, limit_s=PULL_S)
+    except DesktopFault as fault:
+        raise TaskError(f"dataset.options.docker_image: {fault}") from fault
+
+
 def remove_orphans() -> None:
     """Remove containers of this machine's trainers that are dead: nothing else ends them."""
     machine, found = socket.gethostname(), _docker("ps", "-a", "--filter", f"label={LABEL}", "--format", LISTED)
@@ -121,10 +134,10 @@ def _remove(container: str) -> None:
         logger.warning("%s", fault)
 
 
-def _docker(*words: str) -> str:
+def _docker(*words: str, limit_s: float = COMMAND_S) -> str:
     """The output of a docker command. Raises DesktopFault."""
     try:
-        done = subprocess.run(["docker", *words], capture_output=True, text=True, timeout=COMMAND_S)
+        done = subprocess.run(["docker", *words], capture_output=True, text=True, timeout=limit_s)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise DesktopFault(f"docker {words[0]}: {error}") from error
     if done.returncode:

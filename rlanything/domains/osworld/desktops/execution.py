@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from rlanything.domains.osworld.actions import MAX_PIXELS, MAX_WAIT_S, Action
 
-PYAUTOGUI_NAMES = {"escape": "esc", "win": "winleft"}  # pyautogui's names of keys, where ours differ
+PYAUTOGUI_NAMES = {"escape": "esc", "win": "winleft", "menu": "apps"}  # pyautogui's names of keys, where ours differ
 PIXELS_PER_CLICK = 10  # a click of the wheel for so many asked pixels: agents say 100 or 500 to turn a page
 
 

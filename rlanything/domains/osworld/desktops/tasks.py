@@ -1,9 +1,11 @@
 """Families of tasks on real desktops, as files hold them: OSWorld's tasks, the published families, and users' own."""
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 from rlanything.domains.osworld.actions import Action, InvalidAction, read_arguments
@@ -116,6 +118,25 @@ def read_splits(folder: Path) -> tuple[Mapping[str, Family], Mapping[str, list[s
             for name, out in (("in_distribution", False), ("out_of_distribution", True)):
                 splits[f"{path.stem}_{name}"] = [i for i in found if (known[i].application in UNSEEN) is out]
     return known, splits or {"train": [f"family/{i}" for i in families] or list(tasks)}
+
+
+def made_by(function: Callable[[str], Iterable[Any]], name: str, split: str) -> list[Family]:
+    """The families of a split that a user's function yields. Raises TaskError, which says what it yields wrong."""
+    where = f"dataset.options.families={name}, split {split}"
+    try:
+        rows = list(function(split))
+    except Exception as error:
+        line = extract_tb(error.__traceback__)[-1]
+        raise TaskError(
+            f"{where}: {line.filename}, line {line.lineno}: {type(error).__name__}: {error}; expected a function of a "
+            "split's name that yields rows as families.jsonl has them"
+        ) from error
+    found = [read_family(row, f"{where}, row {number}") for number, row in enumerate(rows, 1)]
+    if not found:
+        raise TaskError(f"{where}: it yields no family; expected one or more for every split that is used")
+    if twice := [name for name, num in Counter(f.id for f in found).items() if num > 1]:
+        raise TaskError(f"{where}: two families have the id {twice[0]}")
+    return found
 
 
 def _ids(path: Path) -> list[str] | None:

@@ -1,11 +1,14 @@
 """Real desktops as a backend of OSWorld: the tasks of a folder, or generated ones."""
 
+import inspect
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
+from rlanything.config.plugins import load_object
+from rlanything.config.schema import DatasetConfig
 from rlanything.domains.base import Env
 from rlanything.domains.images import ImageStore
 from rlanything.domains.osworld.actions import Action
@@ -15,24 +18,31 @@ from rlanything.domains.osworld.desktops.env import DesktopEnv
 from rlanything.domains.osworld.desktops.generator import generated
 from rlanything.domains.osworld.desktops.oracle import Oracle
 from rlanything.domains.osworld.desktops.pool import DesktopPool
-from rlanything.domains.osworld.desktops.tasks import INFEASIBLE, Family, Verifier, read_splits
+from rlanything.domains.osworld.desktops.tasks import INFEASIBLE, Family, Verifier, made_by, read_splits
 from rlanything.domains.osworld.options import OsworldOptions
 from rlanything.domains.osworld.world import World, payload
-from rlanything.errors import TaskError
+from rlanything.errors import ConfigError, TaskError
 from rlanything.types import Task
 
 logger = logging.getLogger(__name__)
 
 
 class DesktopWorld(World):
-    """The families of `dataset.path`, or generated ones if it is empty."""
+    """The families of `dataset.path`, those of the user's function, or generated ones."""
 
-    def __init__(self, options: OsworldOptions, path: str, style: str, images: ImageStore) -> None:
-        """`path` is `dataset.path`, `style` is `dataset.prompt`. Raises TaskError if the folder cannot be used."""
+    def __init__(self, options: OsworldOptions, dataset: DatasetConfig, images: ImageStore) -> None:
+        """Raises TaskError if the folder cannot be used, ConfigError if the function cannot."""
         self.options, self.images, self.oracle = options, images, Oracle(options)
-        self.demonstrating = DesktopDemonstrating(style, self)
+        self.train_split = dataset.train_split
+        self.demonstrating = DesktopDemonstrating(dataset.prompt, self)
         self.screen = options.screen[0], options.screen[1]
-        self.folder = Path(path) if path else None
+        self.folder = Path(dataset.path) if dataset.path else None
+        if options.families and self.folder:
+            raise ConfigError(
+                f"dataset.options.families: found {options.families!r}, but dataset.path names a folder of families; "
+                "leave one of them empty"
+            )
+        self.function = load_object("dataset.options.families", options.families, ()) if options.families else None
         self.families: dict[str, Family] = {}
         self._splits: dict[str, list[str]] = {}
         if self.folder:
@@ -67,7 +77,7 @@ class DesktopWorld(World):
     def tasks(self, split: str) -> list[Task]:
         names = self._names(split)
         tasks = [self._task(name) for name in names if f"{name}/{self.families[name].current}" not in self.refused]
-        return self._capped(tasks) if split.startswith("train") else tasks
+        return self._capped(tasks) if split == self.train_split else tasks
 
     def instructions(self, family: str) -> Mapping[str, str]:
         usable = {
@@ -93,6 +103,11 @@ class DesktopWorld(World):
             self.oracle.check()
         check_backend(self.options)
 
+    def data_files(self) -> list[Path]:
+        if self.function:
+            return [Path(inspect.getfile(self.function))]
+        return sorted([*self.folder.glob("*.json*"), *self.folder.glob("examples/*/*.json")]) if self.folder else []
+
     def figures(self) -> dict[str, float]:
         return {"desktops_alive": float(self.pool.num_alive)}
 
@@ -103,7 +118,16 @@ class DesktopWorld(World):
 
     def _names(self, split: str) -> list[str]:
         if self.folder is None and split not in self._splits:
-            found = {family.id: family for family in generated(split, self._size(split), self.options.infeasible)}
+            if self.function:
+                made = made_by(self.function, self.options.families, split)
+            else:
+                made = generated(split, self._size(split), self.options.infeasible)
+            found = {family.id: family for family in made}
+            if shared := [name for name, family in found.items() if self.families.get(name, family) != family]:
+                raise TaskError(
+                    f"dataset.options.families={self.options.families}, split {split}: the family {shared[0]} differs "
+                    "from the one with this id in another split; give it an id of its own"
+                )
             self.families.update(found)
             self._splits[split] = list(found)
         if split not in self._splits:
