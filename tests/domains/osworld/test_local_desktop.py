@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -162,7 +163,7 @@ HOSTILE = (
 
 def test_hostile_commands_read_and_write_nothing_outside_the_desktop(monkeypatch):
     monkeypatch.setenv("MY_SECRET", "SECRET_VALUE")
-    before = set(os.listdir("/")), set(os.listdir(tempfile.gettempdir()))
+    before = set(os.listdir("/"))
 
     async def use(desktop):
         told = {}
@@ -177,8 +178,63 @@ def test_hostile_commands_read_and_write_nothing_outside_the_desktop(monkeypatch
     assert not broken_out
     assert "SECRET" not in "".join(output for _, output in told.values()) + state.output
     assert state.output.startswith("1000")
-    assert set(os.listdir("/")) == before[0] and not Path("/usr/bin/owned").exists()
+    assert set(os.listdir("/")) == before and not Path("/usr/bin/owned").exists()
     assert not folders()
+
+
+HOSTILE_ACTIONS = (
+    {"action": "key", "keys": ["ctrl", "alt", "t"]},
+    {"action": "wait", "time": 2},
+    {"action": "type", "text": "touch /tmp/typed_mark ~/typed_mark; rm -rf /usr /opt /run/desk /etc 2> /dev/null\n"},
+    {"action": "type", "text": "'); __import__('os').system('touch /tmp/typed_mark2'); print('"},
+    {"action": "type", "text": "\x1b]0;title\x07 \x1b[2J \x03\n"},
+    {"action": "key", "keys": ["'); __import__('os').system('touch /tmp/typed_mark2')#"]},
+    {"action": "key", "keys": ["ctrl", "alt", "delete"]},
+    {"action": "key", "keys": ["ctrl", "alt", "backspace"]},
+    {"action": "key", "keys": ["ctrl", "alt", "f1"]},
+    {"action": "key", "keys": ["alt", "f4"]},
+    {"action": "key", "keys": ["win", "l"]},
+    {"action": "key", "keys": ["printscreen"]},
+    {"action": "key_down", "keys": ["ctrl", "shift", "alt"]},
+    {"action": "left_click", "coordinate": [999, 999]},
+    {"action": "left_click", "coordinate": [-5, 99999]},
+    {"action": "left_click", "coordinate": ["0); __import__('os').system('touch /tmp/typed_mark2'); (0", 1]},
+    {"action": "left_click_drag", "coordinate": [0, 0]},
+    {"action": "scroll", "pixels": 10**8, "coordinate": [500, 500]},
+    {"action": "scroll", "pixels": float("inf")},
+    {"action": "wait", "time": 10**8},
+    {"action": "execute", "command": "touch /tmp/typed_mark2"},
+)
+
+
+def test_hostile_actions_reach_nothing_outside_the_desktop(domain):
+    before = set(os.listdir("/")), set(os.listdir(Path.home()))
+
+    async def run():
+        env = domain.make_env(domain.tasks("train")[0])
+        try:
+            seen = await env.reset()
+            invalid = []
+            for arguments in HOSTILE_ACTIONS:
+                call = json.dumps({"name": "computer_use", "arguments": arguments})
+                parsed = domain.parse_action(f"<tool_call>{call}</tool_call>", seen)
+                if parsed.action is None:
+                    invalid.append(arguments)
+                else:
+                    seen = await env.step(parsed.action)
+            made = await env.desktop.guest.execute("ls ~/typed_mark /tmp/typed_mark /tmp/typed_mark2", shell=True)
+            return len(invalid), made.output, seen.done
+        finally:
+            await env.close()
+
+    num_invalid, made, done = asyncio.run(run())
+    assert num_invalid == 5 and not done
+    assert [path for path in made.split() if path.endswith("typed_mark")], "the commands ran"
+    assert "/tmp/typed_mark2\n" not in made
+    outside = [Path(tempfile.gettempdir(), name) for name in ("typed_mark", "typed_mark2")]
+    assert not any(path.exists() for path in (*outside, Path.home() / "typed_mark"))
+    assert (set(os.listdir("/")), set(os.listdir(Path.home()))) == before
+    assert Path("/usr/bin/bwrap").exists() and Path("/etc/passwd").exists()
 
 
 STEAL = (  # pidfd_getfd(2): a copy of another process's socket
