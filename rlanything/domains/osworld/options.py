@@ -49,7 +49,8 @@ class OsworldOptions(Section):
     evaluate_s: PositiveFloat = 180.0
     """Longest evaluation of a task by OSWorld's evaluators [s]."""
     limit_mib: PositiveInt = 512
-    """Largest size of each folder that a local desktop writes to [MiB]; they live in memory."""
+    """Largest size of each folder that a local desktop writes to, and of its segments of shared memory (shmget) [MiB].
+    Folders live in memory, too."""
     memory_mib: PositiveInt = 2048
     """Memory of a local desktop's programs [MiB]. One that takes more is ended, and its episode fails."""
     processes: PositiveInt = 400

@@ -341,7 +341,15 @@ def test_agent_that_fills_its_folders_fills_only_its_own_memory():
     assert max(sizes) <= 65 and shown
 
 
-@pytest.mark.parametrize("command", ["kill -9 -1", "pkill -9 Xvfb", "pkill -STOP Xvfb", "pkill -STOP -f server.py"])
+SEGMENTS = (  # 20 segments of 64 MiB each, written and left behind
+    'python3 -c "import ctypes; c = ctypes.CDLL(None); c.shmat.restype = ctypes.c_void_p; size = 2**26; '
+    '[ctypes.memset(c.shmat(c.shmget(0, size, 0o600), None, 0), 1, size) for _ in range(20)]"'
+)
+
+
+@pytest.mark.parametrize(
+    "command", ["kill -9 -1", "pkill -9 Xvfb", "pkill -STOP Xvfb", "pkill -STOP -f server.py", SEGMENTS]
+)
 def test_agent_that_kills_or_stops_its_desktop_ends_its_episode_unsolved(domain, command):
     async def run():
         env = domain.make_env(domain.tasks("train")[0])

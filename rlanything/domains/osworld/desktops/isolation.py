@@ -40,9 +40,9 @@ def command(
     """The command that starts a desktop.
 
     `run` is the folder of its passwd and machine-id, `site` the folder of Python packages for the guest, `home` the
-    golden home folder, `screen` its size [pixels]. `limit_mib` limits each folder that the desktop may
-    write to. `sockets` are file descriptors of listening sockets, which it inherits: it never holds a path of the host
-    that it could write to or replace.
+    golden home folder, `screen` its size [pixels]. `limit_mib` limits each folder that the desktop may write to, and
+    its segments of shared memory. `sockets` are file descriptors of listening sockets, which it inherits: it never
+    holds a path of the host that it could write to or replace.
     """
     flags = [*_apart(), "--unshare-net", "--hostname", HOST_NAME, "--as-pid-1"]
     for path in READABLE:
@@ -58,6 +58,7 @@ def command(
     for name, value in ENVIRONMENT.items():
         flags += ["--setenv", name, value]
     flags += ["--setenv", "SCREEN_WIDTH", str(screen[0]), "--setenv", "SCREEN_HEIGHT", str(screen[1])]
+    flags += ["--setenv", "SEGMENT_BYTES", str(limit_mib * MIB)]
     return [*flags, "/usr/bin/python3", "/opt/desk/server.py", *map(str, sockets)]
 
 
