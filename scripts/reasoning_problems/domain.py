@@ -10,6 +10,7 @@ import json
 import random
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from rlanything.config.schema import Config
 from rlanything.config.section import Share
@@ -28,6 +29,7 @@ OTHER_BRANCH = BRANCHES | {odd: even for even, odd in BRANCHES.items()}
 EASY_CALLS = 0.15  # share of demonstrations of easy problems that call the tool
 NUM_EPISODE = 8  # of a task that is to be rewritten
 CRITIC = 0.8  # chance that the rewriter is told how episodes went
+VARIANT = 0.3  # chance that the problem to be rewritten is a variant of another one, which the rewriter is shown too
 WRONG = 0.4  # chance that a step to be judged is wrong
 BELIEVED = 0.4  # chance that what a wrong call shows is given as the answer
 WRONG_BRANCH = 0.5  # chance that it then takes the wrong branch, if there are two
@@ -136,6 +138,9 @@ class GeneratedDemonstrating(Demonstrating):
             family, numbers = draw(rng, kinds[min(max(place, 0), len(kinds) - 1)])
             question = rng.choice(family.wordings).format(**numbers)
         num_right = rng.randint(NUM_EPISODE - 1, NUM_EPISODE) if direction is Direction.HARDER else rng.randint(0, 1)
+        if rng.random() < VARIANT:
+            other, others = draw(rng, rng.choice(kinds))
+            task = replace(task, payload={**task.payload, "root": rng.choice(other.wordings).format(**others)})
         group = self._played(task, num_right, rng)
         critic = self.domain.rewriting.critic(group) if rng.random() < CRITIC else ""
         asked = self.domain.rewriting.messages(task, direction, num_right / NUM_EPISODE, critic)

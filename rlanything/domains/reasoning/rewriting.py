@@ -75,11 +75,15 @@ class ReasoningRewriting(Rewriting):
         return replace(task, payload=payload | {"answer": first})
 
     def critic(self, group: Group) -> str:
-        """The answers that were given and how often, and what the reward model said of steps in more than a score."""
+        """The answers that were given and how often, and what the reward model said of steps in more than a score.
+
+        Compact prompts hold the answers alone: remarks with their calls do not fit the contexts of tiny models.
+        """
         answers = Counter(f"{_given(t)} ({'right' if t.success else 'wrong'})" for t in group.valid)
         commonest = sorted(answers.items(), key=lambda counted: (-counted[1], counted[0]))[:MAX_ANSWERS]
         told = ", ".join(f"{answer} x{n}" for answer, n in commonest)
         spoke = any(judgement.text.partition("\\boxed")[0].strip() for judgement in group.judgements)
+        spoke = spoke and self.style != "compact"
         return "\n".join([f"Answers: {told or 'none'}.", *([super().critic(group)] if spoke else [])])
 
     def told(self, turn: Turn) -> str:

@@ -157,6 +157,8 @@ def test_rewritten_problems_are_proven_and_go_up_or_down_by_a_kind(domain):
         variant = domain.rewriting.parse(said, task_of[made.key], Direction.HARDER, "v")
         return await domain.rewriting.prove(variant)
 
+    shown = [made.messages[0]["content"] for made in islice(domain.demonstrations("rewriter", "train", 0), 40)]
+    assert 5 <= sum(asked.startswith("Original problem: ") for asked in shown) <= 20, "variants get variants, too"
     for made in islice(domain.demonstrations("rewriter", "train", 0), 40):
         variant, task = asyncio.run(prove(made)), task_of[made.key]
         harder = made.messages[0]["content"].endswith("Make it harder.")

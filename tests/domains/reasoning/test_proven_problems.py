@@ -8,6 +8,7 @@ import pytest
 from builders import config_of, group, judgement, trajectory
 
 from rlanything.domains.parts import RejectedTask
+from rlanything.domains.reasoning.rewriting import ReasoningRewriting
 from rlanything.domains.registry import make_domain
 from rlanything.types import Direction, Score, Task
 
@@ -72,7 +73,9 @@ def test_the_rewriter_reads_the_answers_and_what_the_judge_said_in_words(rewriti
         episode.score = Score(success=episode.success, answer=answer)
     assert rewriting.critic(played) == "Answers: 5 (wrong) x2, 4 (right) x1, none (wrong) x1."
     played.judgements = [judgement({(1, 0): -1}, text="It adds wrongly. \\boxed{-1}")]
-    assert "- bad x1: text: It adds wrongly. \\boxed{-1}" in rewriting.critic(played)
+    assert "adds wrongly" not in rewriting.critic(played), "compact prompts hold the answers alone"
+    full = ReasoningRewriting("full", rewriting.programs, rewriting.time_s)
+    assert "- bad x1: text: It adds wrongly. \\boxed{-1}" in full.critic(played)
     played.trajectories[0].score = Score(success=True, answer="4" * 5000)
     assert len(rewriting.critic(played)) < 700
     [asked] = rewriting.messages(TASK, Direction.EASIER, 0.25, "Answers: none.")
