@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rlanything.config.faults import shown
-from rlanything.config.roles import LEARNERS, ROLES, engine_roles, needs_cluster
+from rlanything.config.roles import ROLES, engine_roles, learner_roles, needs_cluster
 from rlanything.config.schema import Config, LearnerConfig
 from rlanything.config.section import Learner
 from rlanything.config.sft import SftConfig
@@ -191,8 +191,7 @@ def _prompts(config: Config) -> Iterator[str]:
 
 
 def _trainings(config: Config) -> list[tuple[Learner, LearnerConfig]]:
-    roles = engine_roles(config)
-    return [(role, config.training.of(role)) for role in LEARNERS if role in roles]
+    return [(role, config.training.of(role)) for role in learner_roles(config)]
 
 
 def _stages(config: Config) -> Iterator[str]:

@@ -16,6 +16,12 @@ def engine_roles(config: Config, learns: bool = True) -> list[Role]:
     return [role for role in ROLES if has_engine[role]]
 
 
+def learner_roles(config: Config) -> list[Learner]:
+    """The roles whose models a training run trains."""
+    engines, trained = engine_roles(config), {"policy": True, "reward": config.reward.trained}
+    return [role for role in LEARNERS if role in engines and trained[role]]
+
+
 def most_tasks(config: Config) -> int:
     """Tasks that a training step plays at most, candidates included."""
     return config.rollout.num_trial + config.adaptation.max_candidate * config.adaptation.enabled

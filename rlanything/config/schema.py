@@ -234,6 +234,8 @@ class RewardConfig(Section):
     teach? No reward model is loaded then, and figures of it are those of the labels."""
     label_noise: Share = 0.0
     """Chance that an evaluation by `label` is flipped."""
+    trained: bool = True
+    """False judges with the reward model as it is, and trains the policy alone: the paper's first row."""
     max_response_tokens: PositiveInt = 512
     """Longest evaluation [tokens]."""
     temperature: PositiveFloat = 1.0

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from rlanything.config.roles import LEARNERS, engine_roles, needs_cluster
+from rlanything.config.roles import engine_roles, learner_roles, needs_cluster
 from rlanything.config.schema import Config
 from rlanything.config.section import Learner, Role
 from rlanything.plan.placement import Placement, Route, place, route
@@ -31,7 +31,7 @@ class Plan:
 def make_plan(config: Config, learns: bool) -> Plan:
     """The plan of a training run, or of an evaluation. Raises ConfigError if it cannot fit."""
     roles = engine_roles(config, learns)
-    learners = tuple(role for role in LEARNERS if learns and role in roles)
+    learners = tuple(learner_roles(config)) if learns else ()
     placement = place(config, roles, learns)
     routes = {role: route(config, placement, role) for role in learners}
     return Plan(config=config, roles=tuple(roles), learners=learners, placement=placement, routes=routes)

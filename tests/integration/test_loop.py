@@ -271,3 +271,17 @@ def test_the_same_loop_runs_on_vllm_and_keeps_its_log_off_the_screen(world, tmp_
     assert all(r["policy/logprob_abs_diff"] < 1e-3 and r["reward/logprob_abs_diff"] < 1e-3 for r in records)
     [log] = (tmp_path / "run/logs").glob("engine_policy*.log")
     assert "INFO" not in result.stdout + result.stderr and "vllm" in log.read_text()
+
+
+def test_a_reward_model_that_is_not_trained_judges_as_it_is(world, tmp_path):
+    config = small_config(world.games, world.model, tmp_path, "frozen")
+    config.experiment.total_step, config.reward.trained = 1, False
+    train(config)
+    run = tmp_path / "frozen"
+    [step] = [r for r in read_jsonl(run / "metrics.jsonl") if r["phase"] == "train"]
+    assert step["policy/num_update"] and step["rm_p_plus"] is not None
+    assert not {key for key in step if key.startswith("reward/")} and "seconds/update reward" not in step
+    assert not (run / "checkpoints/step_000001/reward").exists()
+    assert all(
+        turn["signal"] is not None for row in read_rows(run / "rollouts/step_000001.parquet") for turn in row["turns"]
+    )
