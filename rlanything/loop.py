@@ -94,7 +94,8 @@ class Loop:
         Where a group was played, its feedback and samples are made and its episodes are written.
         """
         rollout = self.config.rollout
-        tasks = self.pool.draw(rollout.num_trial, self.config.adaptation.max_candidate)
+        adaptation = self.config.adaptation
+        tasks = self.pool.draw(rollout.num_trial, adaptation.max_candidate, adaptation.revisit)
         seed, path = f"{self.config.experiment.seed}/{step}", self.folder.rollouts(step)
         remove(path)  # of a step that was cut off
         batch = Batch(tasks=tasks, num=rollout.num_rollout_per_trial, seed=seed, rollout=rollout, path=path)

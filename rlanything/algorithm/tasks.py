@@ -3,6 +3,7 @@
 A rotation draws every active task once before it draws any again. Rewrites enter as candidates and are played beside
 the active tasks; their measured accuracy decides. An accepted variant replaces the variant that it was made from in the
 rotation, but never an original. It is drawn next, because it suits the policy now and a rotation may outlast the run.
+For the same reason a share of each draw may be variants that taught something at their last visit.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ class TaskPool:
     active: dict[str, Task] = field(default_factory=dict)
     candidates: dict[str, Candidate] = field(default_factory=dict)
     queue: list[str] = field(default_factory=list)
+    mixed: list[str] = field(default_factory=list)  # variants of which some episodes were solved, not all; oldest first
     num_shuffle: int = 0
     num_variant: int = 0
     counts: dict[str, int] = field(default_factory=lambda: {"accepted": 0, "dropped": 0, "rejected": 0})
@@ -75,9 +77,14 @@ class TaskPool:
             )
         return cls(alpha_low, alpha_high, seed, active)
 
-    def draw(self, n: int, max_candidate: int) -> list[Task]:
-        """`n` different active tasks in rotation (all, if fewer), then the `max_candidate` oldest candidates."""
-        drawn: dict[str, Task] = {}
+    def draw(self, n: int, max_candidate: int, revisit: float = 0.0) -> list[Task]:
+        """`n` different active tasks (all, if fewer), then the `max_candidate` oldest candidates.
+
+        Up to the share `revisit` of the tasks are variants of which some episodes were solved at their last visit, but
+        not all, the longest-waiting first. The others are drawn in rotation.
+        """
+        again = [id for id in self.mixed if id in self.active][: round(revisit * n)]
+        drawn = {id: self.active[id] for id in again}
         later: list[str] = []  # drawn already, when a new rotation began within this draw
         while len(drawn) < min(n, len(self.active)):
             if not self.queue:
@@ -85,6 +92,8 @@ class TaskPool:
                 random.Random(f"{self.seed}/{self.num_shuffle}").shuffle(self.queue)
                 self.num_shuffle += 1
             id = self.queue.pop(0)
+            if id in again:
+                continue
             if id in drawn:
                 later.append(id)
             elif id in self.active:  # else a variant that was replaced meanwhile
@@ -101,6 +110,10 @@ class TaskPool:
         verdicts = []
         for group in groups:
             task, accuracy, measured = group.task, group.accuracy, group.num_valid >= min_group
+            if measured and task.id in self.mixed:
+                self.mixed.remove(task.id)
+            if measured and 0 < accuracy < 1 and task.direction is not Direction.ORIGINAL:
+                self.mixed.append(task.id)
             event = "measured" if measured else "unmeasured"
             self._log(step, event, task, accuracy=accuracy, episodes=group.num_valid)
             candidate = self.candidates.get(task.id)
@@ -113,6 +126,8 @@ class TaskPool:
             before = candidate.parent_accuracy
             accepted = measured and accepts(task.direction, accuracy, before, self.alpha_low, self.alpha_high)
             del self.candidates[task.id]
+            if task.id in self.mixed and not accepted:
+                self.mixed.remove(task.id)
             if accepted:
                 self._activate(task)
                 self._log(step, "accepted", task, accuracy=accuracy, parent_accuracy=before)
@@ -128,6 +143,7 @@ class TaskPool:
         parent = self.active.get(variant.parent_id)
         if parent is not None and parent.direction is not Direction.ORIGINAL:
             del self.active[parent.id]
+            self.mixed = [id for id in self.mixed if id != parent.id]
         self.active[variant.id] = variant
         self.queue.insert(0, variant.id)
 
@@ -175,6 +191,7 @@ class TaskPool:
             "active": [asdict(t) for t in self.active.values()],
             "candidates": [asdict(c) for c in self.candidates.values()],
             "queue": list(self.queue),
+            "mixed": list(self.mixed),
             "num_shuffle": self.num_shuffle,
             "num_variant": self.num_variant,
             "counts": dict(self.counts),
@@ -188,6 +205,7 @@ class TaskPool:
             for c in state["candidates"]
         }
         self.queue, self.num_shuffle = list(state["queue"]), state["num_shuffle"]
+        self.mixed = list(state.get("mixed", []))  # older checkpoints have none
         self.num_variant, self.counts = state["num_variant"], dict(state["counts"])
 
     def _log(self, step: int, event: str, task: Task, **details: Any) -> None:

@@ -270,6 +270,10 @@ class AdaptationConfig(Section):
     """Proposals sampled for each task."""
     max_candidate: NonNegativeInt = 4
     """Candidates that a step plays for a verdict, besides its num_trial active tasks."""
+    revisit: Share = 0.0
+    """Share of a step's num_trial tasks that may be variants of which the policy solved some episodes at their last
+    visit, but not all, the longest-waiting first. The other tasks are drawn in rotation, each once before any again,
+    as the paper does; where few of them are ever solved, that spends most episodes on tasks that teach nothing."""
     train_dropped: bool = True
     """Train on the episodes of candidates that were dropped, too, if their accuracy is within the bands. The published
     code does not."""

@@ -90,6 +90,40 @@ def test_an_accepted_variant_is_drawn_next_and_then_once_a_rotation():
     assert {t.id for t in p.draw(6, 0)} == set(p.active)
 
 
+def accepted(p: TaskPool, parent: Task, solved: int) -> Task:
+    made = variant(p, parent, Direction.EASIER)
+    p.propose(made, 0.0, 1, "")
+    p.settle([rolled(made, solved)], 1, 2)
+    return made
+
+
+def test_variants_that_taught_something_are_revisited_the_longest_waiting_first():
+    p = pool(20)
+    made = [accepted(p, p.active[f"q{i}"], solved=4) for i in range(3)]
+    p.draw(3, 0)  # all three, as each is drawn next
+    assert p.draw(4, 0, 0.5)[:2] == made[:2]
+    p.settle([rolled(made[0], 3), rolled(made[1], 8)], 2, 2)  # the second one is solved for good
+    assert p.draw(4, 0, 0.5)[:2] == [made[2], made[0]]
+    broken = rolled(made[0], 4, status=Status.ENV_ERROR)
+    p.settle([rolled(made[2], 0), broken], 3, 2)  # the third one has become too hard
+    assert p.mixed == [made[0].id] and p.draw(4, 0, 0.5)[0] == made[0]
+    assert len({t.id for t in p.draw(23, 0, 1.0)}) == 23, "all in rotation, none twice"
+
+
+def test_originals_and_candidates_are_not_revisited():
+    p = pool(4)
+    [first] = p.draw(1, 0)
+    harder = variant(p, first, Direction.HARDER)
+    p.propose(harder, 0.3, 1, "")
+    p.settle([rolled(first, 4), rolled(harder, 4)], 1, 2)  # 0.5 is not harder than 0.3: dropped
+    assert not p.mixed and p.draw(2, 0, 1.0)[0].id not in (first.id, harder.id)
+    one = accepted(p, first, solved=4)
+    two = variant(p, one, Direction.HARDER)
+    p.propose(two, 0.9, 1, "")
+    p.settle([rolled(two, 4)], 2, 2)
+    assert p.mixed == [two.id], "its parent left the pool"
+
+
 def test_a_variant_of_a_variant_replaces_it():
     p = pool(1)
     [first] = p.draw(1, 0)
@@ -139,10 +173,11 @@ def test_state_survives_json_and_goes_on_alike():
     p = pool(6)
     p.draw(4, 0)
     p.propose(variant(p, p.active["q1"], Direction.EASIER), 0.0, 1, "")
+    accepted(p, p.active["q2"], solved=4)
     p.drain_events()
     copy = pool(6)
     copy.load_state_dict(json.loads(json.dumps(p.state_dict())))
-    assert [t.id for t in copy.draw(9, 4)] == [t.id for t in p.draw(9, 4)]
+    assert [t.id for t in copy.draw(6, 4, 0.5)] == [t.id for t in p.draw(6, 4, 0.5)]
     assert copy.state_dict() == p.state_dict()
 
 
