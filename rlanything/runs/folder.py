@@ -97,6 +97,13 @@ def _at(values: Any, names: Sequence[str]) -> Any:
     return values
 
 
+def _completed(old: Any, new: Any) -> Any:
+    """The values of a configuration, with those of `new` under keys that it lacks."""
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return old
+    return {**new, **{key: _completed(value, new.get(key)) for key, value in old.items()}}
+
+
 class RunFolder:
     """`<output_dir>/<name>/`: configuration, metrics, ledger, rollouts, evaluations, checkpoints, logs, report."""
 
@@ -154,6 +161,9 @@ class RunFolder:
     def _refuse_other_run(self, models: dict[Role, str]) -> None:
         old: Any = OmegaConf.to_container(OmegaConf.load(self.path / "config.yaml"), resolve=True)
         new = self.config.model_dump()
+        # Keys that did not exist when the run began had their defaults' effect. (A domain's are not known here.)
+        old = _completed(old, Config().model_dump())
+        old["dataset"]["options"] = _completed(old["dataset"]["options"], new["dataset"]["options"])
         fixed = [(section, key) for section in FIXED for key in new[section] if f"{section}.{key}" not in FREE]
         trained = [("training", role, key) for role in LEARNERS for key in FIXED_TRAINING]
         for names in [("experiment", "seed"), *fixed, *trained]:

@@ -45,6 +45,21 @@ def test_a_run_with_other_rules_is_refused(config: Config, key: str) -> None:
         begin(config)
 
 
+def test_a_run_from_before_a_key_existed_goes_on_with_its_default(config: Config) -> None:
+    config.dataset.options = {"level": "easy", "families": ""}
+    begin(config)
+    file = Path(config.experiment.output_dir) / config.experiment.name / "config.yaml"
+    older = file.read_text().replace("  trained: true\n", "").replace("    families: ''\n", "")
+    assert "trained" not in older and "families" not in older
+    file.write_text(older)
+    with RunFolder(config).open():
+        pass
+    file.write_text(older)
+    config.reward.trained = False
+    with pytest.raises(RunError, match=r"holds a run with reward\.trained=True, now False"), RunFolder(config).open():
+        pass
+
+
 def test_a_run_with_another_algorithm_is_refused(config: Config) -> None:
     begin(config)
     config.algorithm.options = {"step_discount": 0.5}
