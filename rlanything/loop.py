@@ -140,7 +140,7 @@ class Loop:
         return {f"tasks/{k}": float(v) for k, v in counts.items()}
 
     def update(self, digests: Sequence[Digest]) -> dict[str, float]:
-        """Update both models, each on the groups whose accuracy lies within its band."""
+        """Update every model that learns, each on the groups whose accuracy lies within its band."""
         trained = [d.summary for d in digests if d.summary.num_valid >= self.config.rollout.min_group]
         metrics = {"groups_too_small": float(len(digests) - len(trained))}
         for role, learner in self.run.learners.items():

@@ -3,7 +3,7 @@
 A rotation draws every active task once before it draws any again. Rewrites enter as candidates and are played beside
 the active tasks; their measured accuracy decides. An accepted variant replaces the variant that it was made from in the
 rotation, but never an original. It is drawn next, because it suits the policy now and a rotation may outlast the run.
-For the same reason a share of each draw may be variants that taught something at their last visit.
+For the same reason a share of each draw may be variants of which some episodes, but not all, were solved last time.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ class TaskPool:
     active: dict[str, Task] = field(default_factory=dict)
     candidates: dict[str, Candidate] = field(default_factory=dict)
     queue: list[str] = field(default_factory=list)
-    mixed: list[str] = field(default_factory=list)  # variants of which some episodes were solved, not all; oldest first
+    mixed: list[str] = field(
+        default_factory=list
+    )  # variants of which some episodes were solved, not all, by their last visit
     num_shuffle: int = 0
     num_variant: int = 0
     counts: dict[str, int] = field(default_factory=lambda: {"accepted": 0, "dropped": 0, "rejected": 0})
@@ -80,10 +82,11 @@ class TaskPool:
     def draw(self, n: int, max_candidate: int, revisit: float = 0.0) -> list[Task]:
         """`n` different active tasks (all, if fewer), then the `max_candidate` oldest candidates.
 
-        Up to the share `revisit` of the tasks are variants of which some episodes were solved at their last visit, but
-        not all, the longest-waiting first. The others are drawn in rotation.
+        At most the share `revisit` of the tasks are variants of which some episodes were solved at their last visit,
+        but not all, the longest-waiting first. The others are drawn in rotation.
         """
-        again = [id for id in self.mixed if id in self.active][: round(revisit * n)]
+        again = [id for id in self.mixed if id in self.active][: int(revisit * n)]
+        self.mixed = [id for id in self.mixed if id not in again] + again
         drawn = {id: self.active[id] for id in again}
         later: list[str] = []  # drawn already, when a new rotation began within this draw
         while len(drawn) < min(n, len(self.active)):

@@ -235,7 +235,8 @@ class RewardConfig(Section):
     label_noise: Share = 0.0
     """Chance that an evaluation by `label` is flipped."""
     trained: bool = True
-    """False judges with the reward model as it is, and trains the policy alone: the paper's first row."""
+    """False judges with the reward model as it is and trains the policy alone, to tell what training the judge brings.
+    """
     max_response_tokens: PositiveInt = 512
     """Longest evaluation [tokens]."""
     temperature: PositiveFloat = 1.0
@@ -271,9 +272,10 @@ class AdaptationConfig(Section):
     max_candidate: NonNegativeInt = 4
     """Candidates that a step plays for a verdict, besides its num_trial active tasks."""
     revisit: Share = 0.0
-    """Share of a step's num_trial tasks that may be variants of which the policy solved some episodes at their last
-    visit, but not all, the longest-waiting first. The other tasks are drawn in rotation, each once before any again,
-    as the paper does; where few of them are ever solved, that spends most episodes on tasks that teach nothing."""
+    """Largest share of a step's num_trial tasks that are visited again: variants of which some episodes were solved at
+    their last visit, but not all, the longest-waiting first. The other tasks are drawn in rotation, each once before
+    any again, as in the paper. If few originals are ever solved, a rotation spends most episodes on tasks that teach
+    nothing."""
     train_dropped: bool = True
     """Train on the episodes of candidates that were dropped, too, if their accuracy is within the bands. The published
     code does not."""

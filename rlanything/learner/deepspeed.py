@@ -160,7 +160,10 @@ class Learner:
 
     @torch.no_grad()
     def supervised_loss(self, samples: Sequence[Sample]) -> float:
-        """The mean cross-entropy of the samples' weighted tokens at temperature 1, without an update."""
+        """The mean cross-entropy of the samples' weighted tokens at temperature 1, without an update.
+
+        Every rank is given the same samples.
+        """
         total = weight = 0.0
         for batch in self._micro_batches(samples):
             weights = self._tokens(batch).weights

@@ -22,7 +22,7 @@ def check_domain(config: Config, domain: Domain) -> None:
                 f"reward.consistency=tests: with dataset.domain={name} the reward model judges turns and writes no "
                 "tests; expected feedback or relative"
             )
-        if reward.num_evaluation == 1 and (tests or reward.group == "step"):
+        if reward.trained and reward.num_evaluation == 1 and (tests or reward.group == "step"):
             raise ConfigError(
                 "reward.num_evaluation=1: a judgement is then its own baseline and never trains; use at least 2"
                 + ("" if tests else ", or reward.group=task")

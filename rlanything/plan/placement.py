@@ -25,7 +25,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Placement:
-    """`engines` has one slot a replica, `learners` one a rank (each trains policy and reward model both)."""
+    """`engines` has one slot a replica, `learners` one a rank (each trains every model that learns)."""
 
     engines: dict[str, list[Slot]]
     learners: list[Slot]

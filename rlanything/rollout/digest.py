@@ -11,6 +11,7 @@ from rlanything.algorithm.consistency import assign_consistency
 from rlanything.algorithm.diagnostics import tally
 from rlanything.algorithm.samples import num_level, policy_samples, reward_samples, sample_sets
 from rlanything.algorithm.summary import GroupSummary, summary
+from rlanything.config.roles import learner_roles
 from rlanything.config.schema import Config
 from rlanything.config.section import Learner
 from rlanything.domains.base import Domain
@@ -57,6 +58,6 @@ def digest(group: Group, domain: Domain, config: Config, trains: bool) -> Digest
         in_band = (config.adaptation.alpha_low, config.adaptation.alpha_high)
         if config.adaptation.enabled and domain.rewriting and not within(group.accuracy, in_band):
             critic = domain.rewriting.critic(group)
-        sets = {role: training_sets(group, config, role) for role in SAMPLES}
+        sets |= {role: training_sets(group, config, role) for role in learner_roles(config)}
         counted.sums[LEVEL] += num_level([group], band(config, "policy"))
     return Digest(summary=summary(group, counted, critic), sets=sets)

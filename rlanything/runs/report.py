@@ -91,10 +91,12 @@ def report_data(folder: RunFolder) -> dict[str, Any]:
 
 
 def _judge(config: dict[str, Any]) -> str:
-    """The judge, if it is no reward model."""
+    """The judge, if it is no reward model that is trained."""
     reward = RewardConfig(**config.get("reward", {}))
-    if reward.judge == "model" or not reward.num_evaluation:
+    if not reward.num_evaluation:
         return ""
+    if reward.judge == "model":
+        return "" if reward.trained else "the reward model as it is: it is not trained (reward.trained=false)"
     noise = f", {reward.label_noise:.0%} of them flipped" if reward.label_noise else ""
     return f"the domain's own step labels{noise}: an analysis, no reward model"
 

@@ -126,12 +126,12 @@ def _rates_at(by_seed: Mapping[int, Path], split: str, until: Mapping[int, float
     for seed, run in by_seed.items():
         if seed in until and (by_step := all_evaluations(run).get(split)):
             records = read_jsonl(run / "metrics.jsonl")
-            spent = [_seconds(records, step) for step in by_step]
+            steps = [r["step"] for r in _of_split(records, split) if r["step"] in by_step]
+            spent = [_seconds(records, step) for step in steps]
             place = float(
                 np.interp(until[seed], spent, range(len(spent)))
             )  # 1.5 is midway from the second to the third
-            files = [*by_step.values()]
-            ends = [success_rates(files[int(end)]) for end in (np.floor(place), np.ceil(place))]
+            ends = [success_rates(by_step[steps[int(end)]]) for end in (np.floor(place), np.ceil(place))]
             both = ends[0].keys() & ends[1].keys()
             found[seed] = {task: float(np.interp(place % 1, (0, 1), [end[task] for end in ends])) for task in both}
     return found

@@ -65,7 +65,7 @@ def _cells(of_split: Sequence[Row]) -> list[list[str]]:
     """The header and a line for each variant; kinds of tasks are columns if there are several."""
     kinds = list(dict.fromkeys(kind for row in of_split for kind in row.kinds))
     kinds = kinds if len(kinds) > 1 else []
-    header = ["variant", "seeds", "before", "after", "difference (95 %)", "at equal seconds", "difference (95 %)"]
+    header = ["variant", "seeds", "before", "after", "difference (95 %)", "at equal seconds", "difference then (95 %)"]
     header += [*kinds, "votes right", "M tokens", "seconds"]
     return [header, *(_line(row, kinds) for row in of_split)]
 

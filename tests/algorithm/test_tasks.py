@@ -97,16 +97,18 @@ def accepted(p: TaskPool, parent: Task, solved: int) -> Task:
     return made
 
 
-def test_variants_that_taught_something_are_revisited_the_longest_waiting_first():
+def test_variants_with_mixed_outcomes_are_revisited_the_longest_waiting_first():
     p = pool(20)
     made = [accepted(p, p.active[f"q{i}"], solved=4) for i in range(3)]
     p.draw(3, 0)  # all three, as each is drawn next
     assert p.draw(4, 0, 0.5)[:2] == made[:2]
     p.settle([rolled(made[0], 3), rolled(made[1], 8)], 2, 2)  # the second one is solved for good
-    assert p.draw(4, 0, 0.5)[:2] == [made[2], made[0]]
-    broken = rolled(made[0], 4, status=Status.ENV_ERROR)
-    p.settle([rolled(made[2], 0), broken], 3, 2)  # the third one has become too hard
-    assert p.mixed == [made[0].id] and p.draw(4, 0, 0.5)[0] == made[0]
+    assert p.draw(4, 0, 0.3)[0] == made[2], "at most 1.2 tasks"
+    broken = rolled(made[2], 4, status=Status.ENV_ERROR)
+    p.settle([broken], 3, 2)
+    assert p.draw(2, 0, 0.5)[0] == made[0], "one whose episodes broke waits for its turn"
+    p.settle([rolled(made[0], 0)], 4, 2)  # it has become too hard
+    assert p.mixed == [made[2].id]
     assert len({t.id for t in p.draw(23, 0, 1.0)}) == 23, "all in rotation, none twice"
 
 

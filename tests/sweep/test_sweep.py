@@ -63,10 +63,12 @@ def test_bad_variants_are_named_before_anything_runs(base, variants, said):
         cells(base)
 
 
-def write_run(folder, rates, before=0.25, step_s=10.0):
-    """A finished run, of 4 episodes a task: success by task at its last evaluation, `before` for all at the first."""
+def write_run(folder, rates, before=0.25, step_s=10.0, middle=None):
+    """A finished run, of 4 episodes a task: success by task at its last evaluation, `before` for all at the first, and
+    `middle` for all at one between them, if it is given."""
     (folder / "evaluations").mkdir(parents=True)
-    for step, of_step in ((0, dict.fromkeys(rates, before)), (2, rates)):
+    between = [] if middle is None else [(1, dict.fromkeys(rates, middle))]
+    for step, of_step in ((0, dict.fromkeys(rates, before)), *between, (2, rates)):
         groups = []
         for task, rate in of_step.items():
             groups.append(
@@ -84,7 +86,9 @@ def write_run(folder, rates, before=0.25, step_s=10.0):
         "engine/reward_generated_tokens": 1500,
     }
     kinds = {"success_rate/easy": after, "success_rate/hard": 0.0}
-    lines = [evaluation | {"step": 0, "success_rate": before} | kinds, train | {"step": 1}, train | {"step": 2}]
+    lines = [evaluation | {"step": 0, "success_rate": before} | kinds, train | {"step": 1}]
+    lines += [evaluation | {"step": 1, "success_rate": middle} | kinds] if between else []
+    lines += [train | {"step": 2}]
     append_jsonl(folder / "metrics.jsonl", [*lines, evaluation | {"step": 2, "success_rate": after} | kinds])
 
 
@@ -127,8 +131,12 @@ def test_at_equal_seconds_a_slow_variant_is_read_between_its_evaluations(runs):
     # 20 of 80 seconds: a quarter of the way from 0.25 each to 1.0 and 0.75.
     assert late.after == 0.875 and late.at_equal_seconds == pytest.approx((0.4375 + 0.375) / 2)
     assert late.difference[0] == 0.625
-    # x 0.4375 - 0.5, y 0.375 - 0
+    # For x 0.4375 less 0.5, for y 0.375 less 0.
     assert late.difference_at_equal_seconds == pytest.approx(((-0.0625 + 0.375) / 2, -0.0625, 0.375))
+    write_run(later := folder.with_name("later_0"), slow, step_s=16.0, middle=0.5)
+    [_, late] = rows({"first": {0: runs["first"][0]}, "later": {0: later}}, "seen")
+    # 20 of 32 seconds: 16 until the second evaluation, and then a quarter of the way.
+    assert late.at_equal_seconds == pytest.approx((0.625 + 0.5625) / 2)
 
 
 def test_seeds_and_tasks_both_count_as_chance():

@@ -33,7 +33,8 @@ class OsworldOptions(Section):
     """Difficulty of drawn desktops: the way to the goal from the start, and the notices in between."""
     families: str = ""
     """Families of real desktops that a function makes, in the place of a folder's or generated ones: `module:function`.
-    It is called with a split's name and yields rows as families.jsonl has them."""
+    It is called with a split's name and yields rows as families.jsonl has them, the same ones each time: every process
+    that plays episodes calls it, and a resumed run does again."""
     home: PathText = "data/osworld/desktop"
     """Folder that `scripts/osworld_desktop.sh` filled: what local desktops need."""
     screen: Size = [1920, 1080]

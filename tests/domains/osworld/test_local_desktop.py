@@ -184,7 +184,6 @@ def test_hostile_commands_read_and_write_nothing_outside_the_desktop(monkeypatch
 
 HOSTILE_ACTIONS = (
     {"action": "key", "keys": ["ctrl", "alt", "t"]},
-    {"action": "wait", "time": 2},
     {"action": "type", "text": "touch /tmp/typed_mark ~/typed_mark; rm -rf /usr /opt /run/desk /etc 2> /dev/null\n"},
     {"action": "type", "text": "'); __import__('os').system('touch /tmp/typed_mark2'); print('"},
     {"action": "type", "text": "\x1b]0;title\x07 \x1b[2J \x03\n"},
@@ -208,7 +207,8 @@ HOSTILE_ACTIONS = (
 
 
 def test_hostile_actions_reach_nothing_outside_the_desktop(domain):
-    before = set(os.listdir("/")), set(os.listdir(Path.home()))
+    before = set(os.listdir("/"))
+    terminal = "timeout 30 xdotool search --sync --onlyvisible --class gnome-terminal"
 
     async def run():
         env = domain.make_env(domain.tasks("train")[0])
@@ -222,6 +222,8 @@ def test_hostile_actions_reach_nothing_outside_the_desktop(domain):
                     invalid.append(arguments)
                 else:
                     seen = await env.step(parsed.action)
+                if arguments == HOSTILE_ACTIONS[0]:
+                    await env.desktop.guest.execute(terminal, shell=True)
             made = await env.desktop.guest.execute("ls ~/typed_mark /tmp/typed_mark /tmp/typed_mark2", shell=True)
             return len(invalid), made.output, seen.done
         finally:
@@ -233,7 +235,7 @@ def test_hostile_actions_reach_nothing_outside_the_desktop(domain):
     assert "/tmp/typed_mark2\n" not in made
     outside = [Path(tempfile.gettempdir(), name) for name in ("typed_mark", "typed_mark2")]
     assert not any(path.exists() for path in (*outside, Path.home() / "typed_mark"))
-    assert (set(os.listdir("/")), set(os.listdir(Path.home()))) == before
+    assert set(os.listdir("/")) == before
     assert Path("/usr/bin/bwrap").exists() and Path("/etc/passwd").exists()
 
 

@@ -174,9 +174,11 @@ if words[0] == "run":
     port = guest.stdout.readline().split()[1]
     name, owner = words[words.index("--name") + 1], words[words.index("--label") + 1].partition("=")[2]
     (state / name).write_text(f"{{guest.pid}} {{port}} {{owner}}")
-elif words[0] == "images":
-    print("sha" if (state.parent / "pulled").exists() else "")
+elif words[0] == "image":
+    sys.exit(0 if (state.parent / "pulled").exists() else "No such image: " + words[2])
 elif words[0] == "pull":
+    if words[2] == "nowhere":
+        sys.exit("pull access denied")
     (state.parent / "pulled").touch()
 elif words[0] == "ps":
     for path in state.iterdir():
@@ -204,6 +206,9 @@ def test_docker_runs_a_container_for_each_episode_and_removes_only_its_own(tmp_p
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{bin_folder}:{os.environ['PATH']}")
     options = OsworldOptions(backend="docker", docker_disk=str(disk), desktops=1, reset_s=10.0)
+    with pytest.raises(TaskError, match="docker_image=nowhere: docker pull ended with 1: pull access denied"):
+        check_backend(options.model_copy(update={"docker_image": "nowhere"}))
+    (state / "calls").unlink()
     for _ in range(2):
         check_backend(options)
     calls = [json.loads(line) for line in (state / "calls").read_text().splitlines()]

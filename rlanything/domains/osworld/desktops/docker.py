@@ -7,6 +7,7 @@ import socket
 import subprocess
 import time
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 from rlanything.domains.osworld.desktops.client import DesktopFault, Guest
@@ -105,13 +106,14 @@ class DockerDesktop:
 
 def pull(image: str) -> None:
     """Fetch the image if this machine does not have it. Raises TaskError."""
-    if _docker("images", "--quiet", image).strip():
+    with suppress(DesktopFault):
+        _docker("image", "inspect", image)
         return
     logger.warning("docker pull %s: this machine does not have the image yet", image)
     try:
         _docker("pull", "--quiet", image, limit_s=PULL_S)
     except DesktopFault as fault:
-        raise TaskError(f"dataset.options.docker_image: {fault}") from fault
+        raise TaskError(f"dataset.options.docker_image={image}: {fault}") from fault
 
 
 def remove_orphans() -> None:

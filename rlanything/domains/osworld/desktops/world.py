@@ -1,8 +1,8 @@
 """Real desktops as a backend of OSWorld: the tasks of a folder, or generated ones."""
 
-import inspect
 import json
 import logging
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -105,7 +105,8 @@ class DesktopWorld(World):
 
     def data_files(self) -> list[Path]:
         if self.function:
-            return [Path(inspect.getfile(self.function))]
+            module = sys.modules[self.options.families.partition(":")[0]]
+            return [Path(module.__file__)] if module.__file__ else []
         return sorted([*self.folder.glob("*.json*"), *self.folder.glob("examples/*/*.json")]) if self.folder else []
 
     def figures(self) -> dict[str, float]:

@@ -64,6 +64,7 @@ from Xlib import X, display  # noqa: E402
 FORWARDED = (9222, 8080)  # ports of Chromium's developer tools and of VLC's interface, which evaluators read
 OPEN_S = 60.0  # time that an application has to show a window for a file
 RUN_S = 120.0  # time that a command has
+SEGMENTS = Path("/proc/sysvipc/shm")
 POLL_S = 0.1  # between two looks at a screen that may still change
 
 pyautogui.FAILSAFE = False
@@ -376,11 +377,14 @@ def watch_segments(limit: int) -> None:
 
     The trainer counts what processes have mapped. A segment that none has attached is seen in here alone.
     """
-    while True:
-        rows = Path("/proc/sysvipc/shm").read_text().splitlines()[1:]
-        if sum(int(row.split()[14]) for row in rows) > limit:  # proc_sysvipc(5): the column rss
-            os._exit(1)
-        time.sleep(1)
+    try:
+        while True:
+            rows = [row.split() for row in SEGMENTS.read_text().splitlines()[1:]]
+            if sum(int(row[14]) + int(row[15]) for row in rows) > limit:  # proc_sysvipc(5): the columns rss and swap
+                break
+            time.sleep(1)
+    finally:
+        os._exit(1)
 
 
 if __name__ == "__main__":
@@ -389,7 +393,8 @@ if __name__ == "__main__":
         os.set_inheritable(number, False)
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     threading.Thread(target=asyncio.run, args=(forward(others),), daemon=True).start()
-    threading.Thread(target=watch_segments, args=(int(os.environ["SEGMENT_BYTES"]),), daemon=True).start()
+    if SEGMENTS.exists():
+        threading.Thread(target=watch_segments, args=(int(os.environ["SEGMENT_BYTES"]),), daemon=True).start()
     server = make_server("unix:///run/server", 0, app, threaded=True, fd=own)
     with open("/tmp/server.log", "wb") as log:  # what was said up to here reaches the trainer, if this fails
         os.dup2(log.fileno(), 1)
