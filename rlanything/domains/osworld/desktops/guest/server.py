@@ -55,6 +55,7 @@ if __name__ == "__main__":  # pyautogui needs the screen when it is imported
     subprocess.run(["/bin/bash", str(HERE / "start.sh")], check=True, stdin=subprocess.DEVNULL)
 
 import pyautogui  # noqa: E402
+import segments  # noqa: E402
 import typewriter  # noqa: E402
 from flask import Flask, Response, jsonify, request, send_file  # noqa: E402
 from PIL import Image, ImageGrab  # noqa: E402
@@ -64,7 +65,6 @@ from Xlib import X, display  # noqa: E402
 FORWARDED = (9222, 8080)  # ports of Chromium's developer tools and of VLC's interface, which evaluators read
 OPEN_S = 60.0  # time that an application has to show a window for a file
 RUN_S = 120.0  # time that a command has
-SEGMENTS = Path("/proc/sysvipc/shm")
 POLL_S = 0.1  # between two looks at a screen that may still change
 
 pyautogui.FAILSAFE = False
@@ -372,29 +372,13 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         writer.close()
 
 
-def watch_segments(limit: int) -> None:
-    """End this process, and with it the desktop, if segments of shared memory (shmget) take more than `limit` bytes.
-
-    The trainer counts what processes have mapped. A segment that none has attached is seen in here alone.
-    """
-    try:
-        while True:
-            rows = [row.split() for row in SEGMENTS.read_text().splitlines()[1:]]
-            if sum(int(row[14]) + int(row[15]) for row in rows) > limit:  # proc_sysvipc(5): the columns rss and swap
-                break
-            time.sleep(1)
-    finally:
-        os._exit(1)
-
-
 if __name__ == "__main__":
     own, *others = map(int, sys.argv[1:])
     for number in (own, *others):
         os.set_inheritable(number, False)
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     threading.Thread(target=asyncio.run, args=(forward(others),), daemon=True).start()
-    if SEGMENTS.exists():
-        threading.Thread(target=watch_segments, args=(int(os.environ["SEGMENT_BYTES"]),), daemon=True).start()
+    threading.Thread(target=segments.watch, args=(int(os.environ["SEGMENT_BYTES"]),), daemon=True).start()
     server = make_server("unix:///run/server", 0, app, threaded=True, fd=own)
     with open("/tmp/server.log", "wb") as log:  # what was said up to here reaches the trainer, if this fails
         os.dup2(log.fileno(), 1)
