@@ -59,9 +59,7 @@ class TaskPool:
     active: dict[str, Task] = field(default_factory=dict)
     candidates: dict[str, Candidate] = field(default_factory=dict)
     queue: list[str] = field(default_factory=list)
-    mixed: list[str] = field(
-        default_factory=list
-    )  # variants of which some episodes were solved, not all, by their last visit
+    mixed: list[str] = field(default_factory=list)  # variants of which some episodes, not all, were solved last time
     num_shuffle: int = 0
     num_variant: int = 0
     counts: dict[str, int] = field(default_factory=lambda: {"accepted": 0, "dropped": 0, "rejected": 0})
@@ -85,8 +83,9 @@ class TaskPool:
         At most the share `revisit` of the tasks are variants of which some episodes were solved at their last visit,
         but not all, the longest-waiting first. The others are drawn in rotation.
         """
-        again = [id for id in self.mixed if id in self.active][: int(revisit * n)]
-        self.mixed = [id for id in self.mixed if id not in again] + again
+        waiting, most = [id for id in self.mixed if id in self.active], int(revisit * n)
+        again = waiting[:most]
+        self.mixed = waiting[most:] + again
         drawn = {id: self.active[id] for id in again}
         later: list[str] = []  # drawn already, when a new rotation began within this draw
         while len(drawn) < min(n, len(self.active)):
@@ -113,10 +112,8 @@ class TaskPool:
         verdicts = []
         for group in groups:
             task, accuracy, measured = group.task, group.accuracy, group.num_valid >= min_group
-            if measured and task.id in self.mixed:
-                self.mixed.remove(task.id)
-            if measured and 0 < accuracy < 1 and task.direction is not Direction.ORIGINAL:
-                self.mixed.append(task.id)
+            if measured and task.direction is not Direction.ORIGINAL:
+                self.mixed = [id for id in self.mixed if id != task.id] + [task.id] * (0 < accuracy < 1)
             event = "measured" if measured else "unmeasured"
             self._log(step, event, task, accuracy=accuracy, episodes=group.num_valid)
             candidate = self.candidates.get(task.id)
@@ -129,8 +126,6 @@ class TaskPool:
             before = candidate.parent_accuracy
             accepted = measured and accepts(task.direction, accuracy, before, self.alpha_low, self.alpha_high)
             del self.candidates[task.id]
-            if task.id in self.mixed and not accepted:
-                self.mixed.remove(task.id)
             if accepted:
                 self._activate(task)
                 self._log(step, "accepted", task, accuracy=accuracy, parent_accuracy=before)
@@ -146,7 +141,6 @@ class TaskPool:
         parent = self.active.get(variant.parent_id)
         if parent is not None and parent.direction is not Direction.ORIGINAL:
             del self.active[parent.id]
-            self.mixed = [id for id in self.mixed if id != parent.id]
         self.active[variant.id] = variant
         self.queue.insert(0, variant.id)
 

@@ -118,12 +118,12 @@ def test_originals_and_candidates_are_not_revisited():
     harder = variant(p, first, Direction.HARDER)
     p.propose(harder, 0.3, 1, "")
     p.settle([rolled(first, 4), rolled(harder, 4)], 1, 2)  # 0.5 is not harder than 0.3: dropped
-    assert not p.mixed and p.draw(2, 0, 1.0)[0].id not in (first.id, harder.id)
+    assert p.draw(2, 0, 1.0)[0].id not in (first.id, harder.id) and not p.mixed
     one = accepted(p, first, solved=4)
     two = variant(p, one, Direction.HARDER)
     p.propose(two, 0.9, 1, "")
     p.settle([rolled(two, 4)], 2, 2)
-    assert p.mixed == [two.id], "its parent left the pool"
+    assert p.draw(1, 0, 1.0) == [two] and p.mixed == [two.id], "its parent left the pool"
 
 
 def test_a_variant_of_a_variant_replaces_it():
