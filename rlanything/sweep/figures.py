@@ -36,7 +36,7 @@ class Row:
     at_equal_seconds: float
     """Success rate when each seed had been trained as long as its fastest variant took."""
     difference_at_equal_seconds: tuple[float, float, float] | None
-    """As `difference`, at that time."""
+    """It is to `at_equal_seconds` what `difference` is to `after`."""
     kinds: Figures
     """Success rate of each kind of task at the last evaluation."""
     rm_process: float
@@ -51,7 +51,8 @@ def rows(runs: Runs, split: str) -> list[Row]:
     """A row for each variant that evaluated the split."""
     until = _shortest(runs, split)
     first = _rates(next(iter(runs.values()), {}), split)
-    first_until = _rates_at(next(iter(runs.values()), {}), split, until)
+    at_equal = {variant: _rates_at(by_seed, split, until) for variant, by_seed in runs.items()}
+    first_at_equal = next(iter(at_equal.values()), {})
     found = []
     for number, (variant, by_seed) in enumerate(runs.items()):
         records = {seed: read_jsonl(run / "metrics.jsonl") for seed, run in by_seed.items()}
@@ -60,7 +61,6 @@ def rows(runs: Runs, split: str) -> list[Row]:
         if not measured:
             continue
         train = [[r for r in every if r["phase"] == "train"] for every in records.values()]
-        at_equal = _rates_at(by_seed, split, until)
         kinds = sorted({key for m in measured for key in m[-1] if key.startswith("success_rate/")})
         row = Row(
             variant=variant,
@@ -68,8 +68,8 @@ def rows(runs: Runs, split: str) -> list[Row]:
             before=_mean([m[0]["success_rate"] for m in measured]),
             after=_mean([m[-1]["success_rate"] for m in measured]),
             difference=paired_difference(_rates(by_seed, split), first) if number else None,
-            at_equal_seconds=_mean([_mean([*rates.values()]) for rates in at_equal.values()]),
-            difference_at_equal_seconds=paired_difference(at_equal, first_until) if number else None,
+            at_equal_seconds=_mean([_mean([*rates.values()]) for rates in at_equal[variant].values()]),
+            difference_at_equal_seconds=paired_difference(at_equal[variant], first_at_equal) if number else None,
             kinds={k.partition("/")[2]: _mean([m[-1].get(k) for m in measured]) for k in kinds},
             rm_process=_mean([m[-1].get("rm_process_accuracy") for m in measured]),
             tokens=_mean([sum(map(_tokens, steps)) for steps in train]),
@@ -128,9 +128,7 @@ def _rates_at(by_seed: Mapping[int, Path], split: str, until: Mapping[int, float
             records = read_jsonl(run / "metrics.jsonl")
             steps = [r["step"] for r in _of_split(records, split) if r["step"] in by_step]
             spent = [_seconds(records, step) for step in steps]
-            place = float(
-                np.interp(until[seed], spent, range(len(spent)))
-            )  # 1.5 is midway from the second to the third
+            place = float(np.interp(until[seed], spent, range(len(spent))))  # 1.5: midway from the second to the third
             ends = [success_rates(by_step[steps[int(end)]]) for end in (np.floor(place), np.ceil(place))]
             both = ends[0].keys() & ends[1].keys()
             found[seed] = {task: float(np.interp(place % 1, (0, 1), [end[task] for end in ends])) for task in both}
