@@ -37,7 +37,7 @@ NEXT_TIME = {  # what the same command does after an interruption
 def main(words: list[str] | None = None, domain: str = "") -> None:
     """Run the words of a command line, by default this process's; exits as `run_guarded` does.
 
-    With a `domain`, a configuration of any other domain is refused.
+    With a `domain`, a configuration of any other domain is refused, unless it is derived from that one.
     """
     name, *rest = (sys.argv[1:] if words is None else words) or ["--help"]
     if name in HELP:
@@ -58,11 +58,12 @@ def main(words: list[str] | None = None, domain: str = "") -> None:
 
 def _run(name: str, words: list[str], domain: str) -> None:
     from rlanything.config.load import load_config, load_sft
-    from rlanything.domains.registry import resolve_options
+    from rlanything.domains.registry import check_entry, resolve_options
 
     match name:  # options are resolved here too, so that bad ones are refused before torch is imported
         case "train":
-            config = load_config(words, domain)
+            config = load_config(words)
+            check_entry(config.dataset.domain, domain, name)
             resolve_options(config.dataset)
             from rlanything.train import train
 
@@ -71,7 +72,8 @@ def _run(name: str, words: list[str], domain: str) -> None:
             _compare(words[1:])
         case "eval":
             given = [word for word in words if word != SCRIPTED]
-            config = load_config(given, domain, learns=False)
+            config = load_config(given, learns=False)
+            check_entry(config.dataset.domain, domain, name)
             resolve_options(config.dataset)
             if SCRIPTED in words:
                 from rlanything.evaluation.script import play_scripts

@@ -28,17 +28,12 @@ Schema = TypeVar("Schema", bound=Section)
 COMMAND_LINE = "the command line"
 
 
-def load_config(words: list[str], domain: str = "", learns: bool = True) -> Config:
+def load_config(words: list[str], learns: bool = True) -> Config:
     """The checked configuration of a command line; `learns` is false for an evaluation.
 
-    Raises ConfigError as `load_as` does, if keys do not fit together, and if the domain is not the expected `domain`.
+    Raises ConfigError as `load_as` does, and if keys do not fit together.
     """
     config = load_as(Config, words)
-    if domain and config.dataset.domain != domain:
-        command = "train" if learns else "eval"
-        raise ConfigError(
-            f"dataset.domain: found {config.dataset.domain}, expected {domain}; run `rlanything {command}` for it"
-        )
     check(config, learns)
     return config
 

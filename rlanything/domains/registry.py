@@ -75,6 +75,12 @@ def domain_class(name: str) -> type[Domain]:
     return kind
 
 
+def check_entry(name: str, expected: str, command: str) -> None:
+    """Raise ConfigError if the domain is not the shipped one of an entry point, nor derived from it."""
+    if expected and not issubclass(domain_class(name), SHIPPED[expected]):
+        raise ConfigError(f"dataset.domain: found {name}, expected {expected}; run `rlanything {command}` for it")
+
+
 def resolve_options(dataset: DatasetConfig) -> None:
     """Set every option of the domain that is left out, so that the run's configuration shows them all.
 

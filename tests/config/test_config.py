@@ -1,15 +1,17 @@
 """A configuration that cannot run is refused before anything starts, with a message that names the key."""
 
+import re
 from pathlib import Path
 from typing import get_args
 
 import pytest
+from reasoning_problems import GENERATED_REASONING
 
 from rlanything.config.load import load_as, load_config, load_sft
 from rlanything.config.schema import Config, ExperimentConfig
 from rlanything.config.sft import SftConfig
 from rlanything.config.sweep import SweepConfig
-from rlanything.domains.registry import resolve_options
+from rlanything.domains.registry import check_entry, resolve_options
 from rlanything.errors import ConfigError
 from rlanything.plan.placement import place
 from rlanything.runs import sinks
@@ -43,11 +45,13 @@ def test_every_shipped_sweep_has_variants_that_load(file, monkeypatch):
     assert len(cells(sweep)) == len(sweep.seeds) * len(sweep.variants) > 3
 
 
-def test_a_configuration_of_the_other_domain_names_the_command_for_it():
-    for script, learns, command in (("coding_rl", True, "train"), ("coding_eval", False, "eval")):
-        message = f"dataset.domain: found coding, expected alfworld; run `rlanything {command}` for it"
-        with pytest.raises(ConfigError, match=message):
-            load_config([f"config={ROOT}/configs/{script}.yaml"], "alfworld", learns)
+def test_an_entry_point_takes_its_domain_and_those_derived_from_it():
+    check_entry("alfworld", "alfworld", "train")
+    check_entry(GENERATED_REASONING, "reasoning", "train")
+    for found, command in (("coding", "train"), ("coding", "eval"), (GENERATED_REASONING, "eval")):
+        message = f"dataset.domain: found {found}, expected alfworld; run `rlanything {command}` for it"
+        with pytest.raises(ConfigError, match=re.escape(message)):
+            check_entry(found, "alfworld", command)
 
 
 @pytest.mark.parametrize("name", ["alfworld_eval", "coding_eval"])
