@@ -42,9 +42,9 @@ async def labelled_episodes(
     def judgements(task: Task, t: Trajectory) -> Iterator[Conversation]:
         for i, turn in enumerate(t.turns):
             if turn.label is not None:
-                asked, said = judging.asked(task, t, i), assistant(judging.answer(turn.label, turn.reason))
+                asked, said = judging.asked(task, t, i), assistant(judging.answer(task, turn))
                 trained = [False] * len(asked) + [True]
-                yield Conversation(messages=[*asked, said], trained=trained, key=f"{task.id}/{t.index}")
+                yield Conversation(messages=[*asked, said], trained=trained, key=f"{task.id}/{t.index}", judged=turn)
 
     episodes = [list(judgements(g.task, t)) for g in groups for t in g.valid]
     if not any(episodes):

@@ -246,8 +246,9 @@ class WarmStart:
             held_out = self.domain.demonstrations("reward", self.config.measure_split, self.config.seed + 1)
             conversations = list(islice(held_out, self.config.num_measure * self.config.max_interaction_step))
         answers = await self._answers([c.messages[:-1] for c in conversations])
-        truths = [judging.parse(c.messages[-1]["content"])[0] for c in conversations]
-        return sum(judging.parse(a)[0] == t for a, t in zip(answers, truths, strict=True)) / len(truths)
+        truths = [judging.parse(c.messages[-1]["content"], c.judged)[0] for c in conversations]
+        found = [judging.parse(a, c.judged)[0] for a, c in zip(answers, conversations, strict=True)]
+        return sum(score == truth for score, truth in zip(found, truths, strict=True)) / len(truths)
 
     async def _right_tests(self, judging: TestJudging) -> float:
         """The share of unit tests that the tasks' reference programs pass."""

@@ -63,7 +63,6 @@ QUICKSTARTS = {
         "problems",
         "arithmetic problems",
         ("scripts/generate_reasoning.py",),
-        own_steps=True,
     ),
     "osworld": Quickstart(
         "quickstart_osworld",

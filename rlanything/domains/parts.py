@@ -46,6 +46,8 @@ class Conversation:
     """Tools that the chat template shows."""
     source: str = ""
     """File and line that it was read from; empty if a domain made it."""
+    judged: Turn | None = None
+    """The turn that is judged, for a `StepJudging.parse` that needs it."""
 
 
 class StepJudging:
@@ -79,13 +81,14 @@ class StepJudging:
             messages[-1] = user_parts(f"{asked}\nBefore the step: ", before, "\nAfter the step: ", after)
         return messages
 
-    def parse(self, text: str) -> tuple[int | None, str]:
-        """(+1 or -1, "") or (None, why there is no score)."""
+    def parse(self, text: str, turn: Turn | None = None) -> tuple[int | None, str]:
+        """(+1 or -1, "") or (None, why there is no score). `turn` is the judged one."""
         return parse_score(text)
 
-    def answer(self, score: int, reason: str = "") -> str:
-        """A judgement with this score, in the form that `parse` reads: what a warm start teaches."""
-        return vote(score, reason)
+    def answer(self, task: Task, turn: Turn) -> str:
+        """The judgement that a turn with a label deserves, in the form that `parse` reads: a warm start teaches it."""
+        assert turn.label is not None
+        return vote(turn.label, turn.reason)
 
 
 def vote(score: int, reason: str = "") -> str:

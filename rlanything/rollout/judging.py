@@ -81,7 +81,9 @@ class StepJudge(Judge):
         except PromptTooLong as error:
             return trajectory, error
         for judgement in judgements:
-            judgement.scores[trajectory.index, i], judgement.parse_error = self.judging.parse(judgement.text)
+            judgement.scores[trajectory.index, i], judgement.parse_error = self.judging.parse(
+                judgement.text, trajectory.turns[i]
+            )
         return trajectory, judgements
 
 

@@ -1,7 +1,7 @@
 """The reasoning domain with demonstrations that leave something to learn: when to call the tool, and what to write.
 
 The policy is shown calls for some problems of each kind, and the bare right answer for the others, which a tiny model
-can give for the easy ones alone. The reward model is shown right and wrong steps.
+can give for the easy ones alone. The reward model is shown what was due in place of right and wrong steps.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from rlanything.config.schema import Config
 from rlanything.config.section import Share
-from rlanything.domains.parts import Conversation, Demonstrating, StepJudging
+from rlanything.domains.parts import Conversation, Demonstrating
 from rlanything.domains.reasoning.calls import call_text
 from rlanything.domains.reasoning.demonstrations import ReasoningDemonstrating, answer_text
 from rlanything.domains.reasoning.domain import ReasoningDomain, ReasoningOptions
@@ -22,6 +22,7 @@ from rlanything.errors import TaskError
 from rlanything.types import Direction, Group, Prompt, Score, Task, Trajectory, Turn, assistant
 
 from .generator import EASY, FAMILIES, FIVE, FOUR, ONE, SEVEN, THREE, TWO, draw, shown
+from .judging import DueStepJudging
 
 KINDS = (EASY, ONE, TWO, THREE, FOUR, FIVE, SEVEN)  # from easy to hard
 BRANCHES = {family.cells[1]: family.otherwise for family in FAMILIES if family.otherwise}
@@ -45,8 +46,6 @@ class GeneratedOptions(ReasoningOptions):
     answer."""
     easy_share: Share = 1 / 3
     """Share of easy problems, for the head, among the policy's demonstrations."""
-    reasons: bool = False
-    """The judge is shown to write what is due before its vote, and sees steps that take the wrong branch."""
 
 
 class GeneratedReasoning(ReasoningDomain):
@@ -58,6 +57,7 @@ class GeneratedReasoning(ReasoningDomain):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.demonstrating = GeneratedDemonstrating(self)
+        self.judging = DueStepJudging(config.dataset.prompt)
 
 
 class GeneratedDemonstrating(Demonstrating):
@@ -88,7 +88,7 @@ class GeneratedDemonstrating(Demonstrating):
         return rng.random() < (EASY_CALLS if task.payload["kind"] == EASY else self.domain.options.call_share)
 
     def _wrong(self, cell: str, rng: random.Random) -> str:
-        if self.domain.options.reasons and cell in OTHER_BRANCH and rng.random() < WRONG_BRANCH:
+        if cell in OTHER_BRANCH and rng.random() < WRONG_BRANCH:
             return OTHER_BRANCH[cell]
         return _mistaken(cell, rng)
 
@@ -116,17 +116,13 @@ class GeneratedDemonstrating(Demonstrating):
         yield self._step(task, trajectory, given, "", 1 if good else -1, due)
 
     def _step(self, task: Task, trajectory: Trajectory, text: str, heard: str, score: int, reason: str) -> Conversation:
-        nothing = Prompt(ids=[])
-        trajectory.turns.append(
-            Turn(prompt=nothing, response_ids=[], logprobs=[], text=text, action=None, observation=heard)
-        )
-        judging = self.domain.judging
-        assert isinstance(judging, StepJudging)
-        asked = judging.messages(task, trajectory, len(trajectory.turns) - 1)
-        said = judging.answer(score, reason if self.domain.options.reasons else "")
-        return Conversation(
-            messages=[*asked, assistant(said)], trained=[False] * len(asked) + [True], key=f"{task.id}/{id(trajectory)}"
-        )
+        turn = Turn(prompt=Prompt(ids=[]), response_ids=[], logprobs=[], text=text, action=None, observation=heard)
+        turn.label, turn.reason = score, reason
+        trajectory.turns.append(turn)
+        asked = self.domain.judging.messages(task, trajectory, len(trajectory.turns) - 1)
+        messages = [*asked, assistant(self.domain.judging.answer(task, turn))]
+        trained = [False] * len(asked) + [True]
+        return Conversation(messages=messages, trained=trained, key=f"{task.id}/{id(trajectory)}", judged=turn)
 
     def _rewritten(self, task: Task, kinds: list[str], rng: random.Random) -> Conversation:
         """A problem with a call more or less, or of the same kind if the split has none such."""

@@ -16,6 +16,11 @@ class ReasoningJudging(StepJudging):
     """The reward model reads the problem and the transcript, and judges the last step."""
 
     def messages(self, task: Task, trajectory: Trajectory, i: int) -> list[Message]:
-        past = "".join(f"\n> {t.text.strip()}\n{t.observation}" for t in trajectory.turns[: i + 1])
-        asked = f"{trajectory.first_observation}{past}\nIs step {i + 1}, the last one, good or bad?"
+        asked = f"{transcript(trajectory, i)}\nIs step {i + 1}, the last one, good or bad?"
         return conversation(JUDGE_SYSTEM, asked, self.style)
+
+
+def transcript(trajectory: Trajectory, i: int) -> str:
+    """The problem, what the solver wrote up to turn i, and what its code showed."""
+    past = "".join(f"\n> {t.text.strip()}\n{t.observation}" for t in trajectory.turns[: i + 1])
+    return f"{trajectory.first_observation}{past}"

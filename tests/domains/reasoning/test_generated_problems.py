@@ -5,6 +5,7 @@ import json
 import random
 import re
 from contextlib import closing
+from dataclasses import replace
 from itertools import islice
 
 import pytest
@@ -63,15 +64,19 @@ def test_chains_depend_on_what_the_last_call_showed_and_a_loop_gives_the_same():
         assert shown([family.program.format(**numbers)]) == shown(cells)[-1:]
 
 
-def test_judgements_with_reasons_say_what_is_due_and_take_the_other_branch(tmp_path):
+def test_judgements_say_what_is_due_and_steps_that_take_the_other_branch_are_wrong(tmp_path):
     rows = generate(40, seed=5, shares={TWO: 1, FIVE: 1})
     (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    with closing(make_domain(config_of(GENERATED_REASONING, tmp_path, grading="text", reasons=True))) as domain:
-        said = [c.messages for c in islice(domain.demonstrations("reward", "train", 0), 400)]
-    branches = [(m[-2]["content"], m[-1]["content"]) for m in said if m[-1]["content"].startswith("n=n//2")]
-    wrong = [answer for asked, answer in branches if "3*n+1" in asked.split("> ")[-1]]
-    assert wrong and all(answer == "n=n//2\nprint(n) \\boxed{-1}" for answer in wrong)
-    assert all(domain.judging.parse(m[-1]["content"])[0] in (1, -1) for m in said)
+    with closing(make_domain(config_of(GENERATED_REASONING, tmp_path, grading="text"))) as domain:
+        judged = list(islice(domain.demonstrations("reward", "train", 0), 400))
+    half, other = call_text("n=n//2\nprint(n)"), call_text("n = 3*n+1\nprint(n)")
+    branches = [c for c in judged if c.messages[-1]["content"] == half]
+    wrong = [c for c in branches if "3*n+1" in c.judged.text]
+    assert wrong and all(c.judged.label == -1 for c in wrong)
+    assert {domain.judging.parse(half, c.judged) for c in wrong} == {(-1, "")}
+    assert {domain.judging.parse(other, c.judged) for c in wrong} == {(1, "")}
+    assert domain.judging.parse("3", wrong[0].judged) == (None, "no call and no \\boxed{...}")
+    assert re.search(r"due in place of step [2-5]\?$", wrong[0].messages[-2]["content"])
 
 
 def test_every_script_solves_its_problem_in_the_sandbox_and_each_step_is_progress(domain):
@@ -115,14 +120,14 @@ def test_a_value_that_a_solution_shows_twice_is_found_twice_and_by_the_call_that
 
 def test_what_is_due_in_a_demonstrated_judgement_is_what_the_environment_says(rows, tmp_path):
     (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    with closing(
-        make_domain(config_of(GENERATED_REASONING, tmp_path, grading="text", call_s=2.0, reasons=True))
-    ) as made:
+    with closing(make_domain(config_of(GENERATED_REASONING, tmp_path, grading="text", call_s=2.0))) as made:
         tasks = {task.payload["question"]: task for task in made.tasks("train")}
         for judged in islice(made.demonstrations("reward", "train", 0), 60):
             asked = judged.messages[-2]["content"]
-            last = play(made, tasks[asked.splitlines()[0]], *steps_of(asked))[-1]
-            assert judged.messages[-1]["content"] == made.judging.answer(last.label, last.reason)
+            task = tasks[asked.splitlines()[0]]
+            last = play(made, task, *steps_of(asked))[-1]
+            turn = replace(judged.judged, label=last.label, reason=last.reason)
+            assert judged.messages[-1]["content"] == made.judging.answer(task, turn)
 
 
 def test_the_share_of_easy_demonstrations_is_what_the_options_say(rows, tmp_path):
@@ -180,9 +185,12 @@ def test_judged_steps_are_right_and_wrong_and_their_scores_are_true(domain):
     task_of = {task.payload["question"]: task for task in domain.tasks("train")}
     scores = []
     for made in islice(domain.demonstrations("reward", "train", 0), 60):
-        [score, _] = domain.judging.parse(made.messages[-1]["content"])
+        [score, _] = domain.judging.parse(made.messages[-1]["content"], made.judged)
         asked = made.messages[0]["content"]
-        seen = play(domain, task_of[asked.splitlines()[0]], *steps_of(asked))
-        assert seen[-1].label == score, asked
+        task = task_of[asked.splitlines()[0]]
+        seen = play(domain, task, *steps_of(asked))
+        assert seen[-1].label == made.judged.label, asked
+        guessed = task.payload["kind"] != EASY and len(seen) == 1 and boxed(made.judged.text)  # a call was due
+        assert score == (-1 if guessed else seen[-1].label), asked
         scores.append(score)
     assert 0.2 < scores.count(1) / len(scores) < 0.8

@@ -1,0 +1,48 @@
+"""A judge for tiny models: it writes the step that was due, and the vote is whether the step done is the same.
+
+A tiny model learns to write the due step, as a policy does, but not to compare two numbers in its head.
+"""
+
+from __future__ import annotations
+
+from rlanything.domains.parts import conversation
+from rlanything.domains.reasoning.answers import boxed
+from rlanything.domains.reasoning.calls import call_text, read_calls
+from rlanything.domains.reasoning.demonstrations import answer_text
+from rlanything.domains.reasoning.judging import ReasoningJudging, transcript
+from rlanything.types import Message, Task, Trajectory, Turn
+
+from .generator import EASY
+
+DUE_SYSTEM = (
+    "You read a problem, and what a solver that may run Python code did. Write what was due in place of its last step, "
+    "as the solver would: a call, or the answer in a box."
+)
+
+
+class DueStepJudging(ReasoningJudging):
+    """The reward model writes the call or the answer that is due. A step is good if it is the same."""
+
+    def messages(self, task: Task, trajectory: Trajectory, i: int) -> list[Message]:
+        asked = f"{transcript(trajectory, i)}\nWhat was due in place of step {i + 1}?"
+        return conversation(DUE_SYSTEM, asked, self.style)
+
+    def parse(self, text: str, turn: Turn | None = None) -> tuple[int | None, str]:
+        assert turn is not None
+        due = _steps(text)
+        if not due:
+            return None, "no call and no \\boxed{...}"
+        return 1 if due <= _steps(turn.text) else -1, ""
+
+    def answer(self, task: Task, turn: Turn) -> str:
+        """What is due. In place of the bare answer to an easy problem it is the answer, not the call."""
+        head = task.payload["kind"] == EASY and not read_calls(turn.text)
+        if head or turn.reason not in task.payload["cells"]:
+            return answer_text(task.payload["answer"])
+        return call_text(turn.reason)
+
+
+def _steps(text: str) -> set[str]:
+    """The codes of a text's calls, or its answer, without white space. Empty if there is neither."""
+    found = [call.code for call in read_calls(text)] or [boxed(text) or ""]
+    return {"".join(step.split()) for step in found} - {""}
