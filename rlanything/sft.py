@@ -13,6 +13,7 @@ import json
 import os
 import random
 import shutil
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
@@ -66,7 +67,7 @@ def digest(config: SftConfig, domain: Domain) -> str:
     """A digest of everything that determines the result: settings, code, and the files of model and data."""
     hashed = hashlib.sha256(json.dumps(config.model_dump(exclude={"output", "num_thread"}), sort_keys=True).encode())
     sources = sorted(p for pattern in SOURCES for p in Path(__file__).parent.glob(pattern))
-    for source in [*sources, Path(inspect.getfile(type(domain)))]:  # the domain may be outside the package
+    for source in [*sources, *_own_sources(type(domain))]:
         hashed.update(source.read_bytes())
     files = sorted(p for p in Path(config.model.path).glob("*") if p.is_file())
     files += sorted(p for p in Path(config.policy.path or "no policy").glob("*") if p.is_file())
@@ -75,6 +76,12 @@ def digest(config: SftConfig, domain: Domain) -> str:
     for file in [*files, *domain.data_files(config.measure_split)]:
         hashed.update(file.name.encode() + hashlib.sha256(file.read_bytes()).digest())
     return hashed.hexdigest()
+
+
+def _own_sources(domain: type[Domain]) -> list[Path]:
+    """The file of a domain, or the files of its package if it is in one: it may be outside of ours."""
+    file = Path(inspect.getfile(domain))
+    return sorted(file.parent.glob("*.py")) if sys.modules[domain.__module__].__package__ else [file]
 
 
 def loop_config(config: SftConfig) -> Config:

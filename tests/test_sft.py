@@ -1,6 +1,7 @@
 """The warm start: bad conversations are named, equal inputs are not trained again, other games are."""
 
 import asyncio
+import importlib
 import json
 import re
 import resource
@@ -27,7 +28,29 @@ from rlanything.errors import ConfigError, RunError, TaskError
 from rlanything.labelled import endless, labelled_episodes
 from rlanything.runs.folder import locked
 from rlanything.runs.progress import Progress
-from rlanything.sft import loop_config, warm_start
+from rlanything.sft import digest, loop_config, warm_start
+
+
+def test_code_beside_a_domain_in_its_package_determines_the_models_too(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "words_domain").mkdir()
+    for name in ("__init__", "judging"):
+        (tmp_path / f"words_domain/{name}.py").write_text("")
+    (tmp_path / "words_domain/words.py").write_text(
+        "class Words:\n    def data_files(self, split):\n        return []\n"
+    )
+    (tmp_path / "lone_words.py").write_text("from words_domain.words import Words as W\nclass Words(W):\n    pass\n")
+    config = SftConfig(role="policy", model=ModelConfig(path="m"), output="o", dataset=DatasetConfig(), num_thread=1)
+
+    def digests():
+        domains = [importlib.import_module(name).Words() for name in ("words_domain.words", "lone_words")]
+        return [digest(config, domain) for domain in domains]
+
+    before = digests()
+    assert digests() == before
+    (tmp_path / "words_domain/judging.py").write_text("WORD = 1\n")
+    (tmp_path / "other.py").write_text("")
+    assert [old == new for old, new in zip(before, digests(), strict=True)] == [False, True]
 
 
 @pytest.fixture
