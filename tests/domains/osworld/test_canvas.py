@@ -148,3 +148,20 @@ def test_who_renames_a_file_has_not_deleted_it_and_can_no_longer() -> None:
     goal = Goal("delete", desk.files[0])
     desk.files[0] = "other"
     assert not goal.holds(desk) and distance((goal,), True, desk) == LONGEST
+
+
+def test_another_file_that_gets_the_new_name_is_not_the_renamed_one() -> None:
+    desk = make_family("spoil", "easy", 0.0).desk.clone()
+    first, other = desk.files[:2]
+    new, later = [file for file in words.FILES if file not in desk.files][:2]
+    goal = Goal("rename", first, new)
+
+    def holds(*goals: Goal) -> bool:
+        tried = desk.clone()
+        for wanted in goals:
+            for _ in range(distance((wanted,), True, tried) - 1):
+                perform(tried, solve((wanted,), True, tried).action)
+        return goal.holds(tried)
+
+    assert holds(goal) and holds(Goal("rename", first, later), Goal("rename", later, new))
+    assert not holds(Goal("delete", first), Goal("rename", other, new))

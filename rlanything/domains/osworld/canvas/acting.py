@@ -115,9 +115,12 @@ def _answer(desk: Desk, dialog: Dialog, name: str) -> None:
     index = desk.files.index(desk.selected)
     if dialog.kind == "delete":
         desk.deleted.append(desk.files.pop(index))
+        desk.renamed.pop(desk.deleted[-1], None)
         desk.selected, desk.page = None, min(desk.page, max(0, (len(desk.files) - 1) // PAGE))
     elif dialog.kind == "rename" and dialog.text:
+        first = desk.renamed.pop(desk.selected, desk.selected)
         desk.files[index] = desk.selected = dialog.text
+        desk.renamed[dialog.text] = first
 
 
 def _drop(desk: Desk, widget: Widget | None) -> bool:

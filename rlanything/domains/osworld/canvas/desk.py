@@ -111,6 +111,7 @@ class Desk:
         self.sent: dict[str, str] | None = None
         self.trash: list[str] = []  # documents
         self.deleted: list[str] = []  # files
+        self.renamed: dict[str, str] = {}  # files with another name: their first one
         self.held: str | None = None  # document under the pointer
         self.pointer: tuple[int, int] | None = None
         self.busy = 0
@@ -118,7 +119,18 @@ class Desk:
     def clone(self) -> Desk:
         """A desktop in the same state."""
         other = copy.copy(self)
-        for name in ("documents", "cells", "switched", "number", "choice", "files", "typed", "trash", "deleted"):
+        for name in (
+            "documents",
+            "cells",
+            "switched",
+            "number",
+            "choice",
+            "files",
+            "typed",
+            "trash",
+            "deleted",
+            "renamed",
+        ):
             setattr(other, name, getattr(self, name).copy())
         other.dialog = copy.copy(self.dialog)
         return other

@@ -47,7 +47,7 @@ class Goal:
             case "delete":
                 return self.name in desk.deleted
             case "rename":
-                return self.value in desk.files and self.name not in desk.files
+                return self.value in desk.files and desk.renamed.get(str(self.value)) == self.name
             case "open":
                 return desk.program == "Viewer" and desk.opened == self.name
             case "form":
