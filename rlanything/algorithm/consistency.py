@@ -18,7 +18,9 @@ def assign_consistency(groups: Sequence[Group], config: RewardConfig) -> None:
     steps and "+1" with the better ones. `tests` is the paper's rule for unit tests (`reward_of_test`).
 
     A judgement without a score gets the fixed `reward.unparsable_reward`, so that it can never reward or spoil a vote.
-    Advantages are z-scores over the judgements of the same turns (`reward.group: step`) or of the whole task.
+    Advantages are z-scores over the judgements of the same turns (`reward.group: step`), of the turns with the same
+    index in the task's episodes (`index`), or of the whole task (`task`). After an early step more may still fail than
+    after a late one, so its judgements earn less: the task's mean as the baseline then pushes right ones down.
     """
     for group in groups:
         _assign(group, config)
@@ -42,10 +44,20 @@ def _assign(group: Group, config: RewardConfig) -> None:
             judgement.reward = sum(agreement) / len(agreement)
         else:
             judgement.reward = config.unparsable_reward
-        pools[frozenset(judgement.scores) if config.group == "step" else None].append(judgement)
+        pools[_pool(judgement, config.group)].append(judgement)
     for pool in pools.values():
         for judgement, z in zip(pool, standardise([j.reward for j in pool]), strict=True):
             judgement.advantage = float(z)
+
+
+def _pool(judgement: Judgement, group: str) -> Hashable:
+    """Judgements with equal values of it share a baseline."""
+    match group:
+        case "step":
+            return frozenset(judgement.scores)
+        case "index":
+            return frozenset(i for _, i in judgement.scores)
+    return None
 
 
 def scores_by_success(group: Group, judgement: Judgement, success: bool) -> list[int | None]:

@@ -25,7 +25,7 @@ def check_domain(config: Config, domain: Domain) -> None:
         if reward.trained and reward.num_evaluation == 1 and (tests or reward.group == "step"):
             raise ConfigError(
                 "reward.num_evaluation=1: a judgement is then its own baseline and never trains; use at least 2"
-                + ("" if tests else ", or reward.group=task")
+                + ("" if tests else ", or reward.group=index or task")
             )
     if config.adaptation.enabled and domain.rewriting is None:
         raise ConfigError(

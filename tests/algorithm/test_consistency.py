@@ -28,6 +28,13 @@ def test_consistency_feedback_per_task_keeps_unanimous_steps():
     assert [j.advantage for j in g.judgements] == [1.0, 1.0, -1.0, -1.0]
 
 
+def test_consistency_feedback_per_index_compares_judgements_of_steps_in_the_same_place():
+    g = group(trajectory(1, [(1,), (1,)]), trajectory(-1, [(1,), (-1,)]))
+    assign_advantages([g], AlgorithmConfig())  # R = 2, 2 and 0, -2, so the rewards are 2, 2 and 0, 2
+    assign_consistency([g], RewardConfig(group="index"))
+    assert [j.advantage for j in g.judgements] == [1.0, 0.0, -1.0, 0.0]
+
+
 def test_relative_consistency_rewards_votes_that_tell_better_steps_from_worse_ones():
     # R = -1/2 and -3/2, mean -1: relative +1/2 and -1/2. The better step of a failure earns "+1" what "-1" loses.
     g = group(trajectory(-1, [(1, -1), (-1, -1)]))
