@@ -69,6 +69,7 @@ def tally(group: Group, same: SameAnswer = lambda task, answer: answer) -> Tally
     found.add("pass_ratio", (sum(v == PASSED for v in t.results) / max(1, len(t.results)) for t in turns))
     found.add_section("verdict", verdicts, verdicts.total())
     _tally_votes(group, found)
+    _tally_feedback(group, found)
     _tally_tests(group, found)
     _tally_answers(group, same, found)
     return found
@@ -97,6 +98,17 @@ def _tally_votes(group: Group, found: Tally) -> None:
     found.add("rm_positive_rate", (s > 0 for _, _, s in scored))
     found.add("rm_unparsable_rate", (s is None for _, _, s in votes))
     found.observe_largest("votes", Counter(place for j in group.judgements for place in j.scores).values())
+
+
+def _tally_feedback(group: Group, found: Tally) -> None:
+    """Advantages of judgements of single turns, by the turn's label and whether the score is right."""
+    labels = {(t.index, i): turn.label for t in group.valid for i, turn in enumerate(t.turns)}
+    for judgement in group.judgements:
+        if not judgement.shared and judgement.advantage:
+            for place, score in judgement.scores.items():
+                if score is not None and (label := labels.get(place)) is not None:
+                    step, right = "progress" if label > 0 else "none", "right" if score == label else "wrong"
+                    found.add(f"rm_advantage/{step}_{right}", [judgement.advantage])
 
 
 def _tally_tests(group: Group, found: Tally) -> None:
@@ -131,10 +143,11 @@ def figures(tally: Tally) -> dict[str, float]:
     `response_tokens` are the generated tokens of an episode, all its turns together. `env_s` is how long the
     environment (in coding, the sandbox) took to answer an action [s]. `rm_process_accuracy` compares scores with the
     domain's own step labels, which no update of the loop ever sees; `rm_process_balanced` is the mean of its recalls on
-    progress and on no progress. `failures` counts the episodes that the infrastructure broke for good, also by kind;
-    `retries` those that were played anew; `ended/*` are shares of the reasons to end, `action/*` of the kinds of
-    actions. `shaping/*` are the terms of an episode's reward besides its outcome, `phase/*` is how long it spent in a
-    phase [s], `env/*` what the domain says of its environments, all as means.
+    progress and on no progress. `rm_advantage/*` are mean advantages of judgements, without those of 0. `failures`
+    counts the episodes that the infrastructure broke for good, also by kind; `retries` those that were played anew;
+    `ended/*` are shares of the reasons to end, `action/*` of the kinds of actions. `shaping/*` are the terms of an
+    episode's reward besides its outcome, `phase/*` is how long it spent in a phase [s], `env/*` what the domain says of
+    its environments, all as means.
 
     If episodes call tools, `calls` is the number of calls an episode, `call_share` the share of episodes with a call,
     and `call_success_rate` the share of calls that ended well; those that could not be read or were refused did not. If
@@ -158,6 +171,7 @@ def figures(tally: Tally) -> dict[str, float]:
         found |= section(shown)
     if tally.counts["call_success_rate"]:
         found |= {name: mean(name) for name in ("calls", "call_share", "call_success_rate")}
+    found |= {name: mean(name) for name in sorted(tally.counts) if name.startswith("rm_advantage/")}
     if tally.counts["verdict"]:
         found["pass_ratio"] = mean("pass_ratio")
     if tally.counts["test_unparsable_rate"]:

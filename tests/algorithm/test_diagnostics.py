@@ -28,6 +28,20 @@ def test_diagnostics_count_votes_by_outcome_and_by_label():
     assert d["rm_unparsable_rate"] == pytest.approx(1 / 6)
 
 
+def test_advantages_of_right_and_of_wrong_judgements_stand_apart():
+    g = group(trajectory(1, [(1, -1), (1, 1)]))
+    for turn, label in zip(g.trajectories[0].turns, (1, -1), strict=True):
+        turn.label = label
+    for judgement, advantage in zip(g.judgements, (0.5, -1.5, -2.0, 0.0), strict=True):
+        judgement.advantage = advantage
+    found = diagnostics([g])
+    assert {name: value for name, value in found.items() if name.startswith("rm_advantage/")} == {
+        "rm_advantage/none_wrong": -2.0, "rm_advantage/progress_right": 0.5, "rm_advantage/progress_wrong": -1.5
+    }  # fmt: skip
+    g.judgements[0].shared = True
+    assert "rm_advantage/progress_right" not in diagnostics([g])
+
+
 def test_kinds_of_actions_and_times_of_phases_are_means_over_all_turns_and_episodes():
     one, other = group(trajectory(1, [(1,), (1,)]), trajectory(-1, [(1,)])), group(trajectory(1, [(1,)]))
     for turn, kind in zip([t for g in (one, other) for e in g.valid for t in e.turns], "aab", strict=False):
