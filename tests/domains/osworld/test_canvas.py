@@ -154,14 +154,22 @@ def test_another_file_that_gets_the_new_name_is_not_the_renamed_one() -> None:
     desk = make_family("spoil", "easy", 0.0).desk.clone()
     first, other = desk.files[:2]
     new, later = [file for file in words.FILES if file not in desk.files][:2]
-    goal = Goal("rename", first, new)
+    rename, delete, read = Goal("rename", first, new), Goal("delete", first), Goal("open", first)
 
-    def holds(*goals: Goal) -> bool:
+    def after(*goals: Goal) -> Desk:
         tried = desk.clone()
         for wanted in goals:
             for _ in range(distance((wanted,), True, tried) - 1):
                 perform(tried, solve((wanted,), True, tried).action)
-        return goal.holds(tried)
+        return tried
 
-    assert holds(goal) and holds(Goal("rename", first, later), Goal("rename", later, new))
-    assert not holds(Goal("delete", first), Goal("rename", other, new))
+    away = Goal("rename", first, later)
+    assert rename.holds(after(rename)) and rename.holds(after(away, Goal("rename", later, new)))
+    swapped = after(delete, Goal("rename", other, new))
+    assert new in swapped.files and not rename.holds(swapped)
+    named = after(away, Goal("rename", other, first))
+    assert first in named.files and not read.holds(named)
+    perform(named, solve((read,), True, named).action)
+    taken = after(Goal("rename", other, first))  # the name of a file that is there
+    assert taken.files == desk.files
+    assert delete.holds(after(away, Goal("delete", later))) and read.holds(after(away, Goal("open", later)))

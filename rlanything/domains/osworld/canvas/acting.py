@@ -114,10 +114,10 @@ def _answer(desk: Desk, dialog: Dialog, name: str) -> None:
         return
     index = desk.files.index(desk.selected)
     if dialog.kind == "delete":
-        desk.deleted.append(desk.files.pop(index))
-        desk.renamed.pop(desk.deleted[-1], None)
+        name = desk.files.pop(index)
+        desk.deleted.append(desk.renamed.pop(name, name))
         desk.selected, desk.page = None, min(desk.page, max(0, (len(desk.files) - 1) // PAGE))
-    elif dialog.kind == "rename" and dialog.text:
+    elif dialog.kind == "rename" and dialog.text and dialog.text not in desk.files:
         first = desk.renamed.pop(desk.selected, desk.selected)
         desk.files[index] = desk.selected = dialog.text
         desk.renamed[dialog.text] = first

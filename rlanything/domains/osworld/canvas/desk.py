@@ -110,8 +110,8 @@ class Desk:
         self.replaces = False
         self.sent: dict[str, str] | None = None
         self.trash: list[str] = []  # documents
-        self.deleted: list[str] = []  # files
-        self.renamed: dict[str, str] = {}  # files with another name: their first one
+        self.deleted: list[str] = []  # first names of files
+        self.renamed: dict[str, str] = {}  # first name of a renamed file, by its present one
         self.held: str | None = None  # document under the pointer
         self.pointer: tuple[int, int] | None = None
         self.busy = 0

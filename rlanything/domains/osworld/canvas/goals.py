@@ -47,9 +47,10 @@ class Goal:
             case "delete":
                 return self.name in desk.deleted
             case "rename":
-                return self.value in desk.files and desk.renamed.get(str(self.value)) == self.name
+                return desk.renamed.get(str(self.value)) == self.name
             case "open":
-                return desk.program == "Viewer" and desk.opened == self.name
+                opened = desk.opened or ""
+                return desk.program == "Viewer" and desk.renamed.get(opened, opened) == self.name
             case "form":
                 return desk.sent is not None and all(desk.sent.get(field) == text for field, text in self.entries)
             case "drag":
