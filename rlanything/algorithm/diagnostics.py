@@ -69,7 +69,6 @@ def tally(group: Group, same: SameAnswer = lambda task, answer: answer) -> Tally
     found.add("pass_ratio", (sum(v == PASSED for v in t.results) / max(1, len(t.results)) for t in turns))
     found.add_section("verdict", verdicts, verdicts.total())
     _tally_votes(group, found)
-    _tally_feedback(group, found)
     _tally_tests(group, found)
     _tally_answers(group, same, found)
     return found
@@ -100,11 +99,12 @@ def _tally_votes(group: Group, found: Tally) -> None:
     found.observe_largest("votes", Counter(place for j in group.judgements for place in j.scores).values())
 
 
-def _tally_feedback(group: Group, found: Tally) -> None:
-    """Advantages of judgements of single turns, by the turn's label and whether the score is right."""
+def tally_feedback(group: Group, found: Tally) -> None:
+    """Count what a group that trains the reward model teaches it: the mean advantages of judgements of single turns, by
+    the turn's label and by whether the score is right."""
     labels = {(t.index, i): turn.label for t in group.valid for i, turn in enumerate(t.turns)}
     for judgement in group.judgements:
-        if not judgement.shared and judgement.advantage:
+        if not judgement.shared and judgement.advantage and judgement.response_ids:
             for place, score in judgement.scores.items():
                 if score is not None and (label := labels.get(place)) is not None:
                     step, right = "progress" if label > 0 else "none", "right" if score == label else "wrong"

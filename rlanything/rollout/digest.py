@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rlanything.algorithm.advantages import assign_advantages, within
 from rlanything.algorithm.consistency import assign_consistency
-from rlanything.algorithm.diagnostics import tally
+from rlanything.algorithm.diagnostics import tally, tally_feedback
 from rlanything.algorithm.samples import num_level, policy_samples, reward_samples, sample_sets
 from rlanything.algorithm.summary import GroupSummary, summary
 from rlanything.config.roles import learner_roles
@@ -59,5 +59,7 @@ def digest(group: Group, domain: Domain, config: Config, trains: bool) -> Digest
         if config.adaptation.enabled and domain.rewriting and not within(group.accuracy, in_band):
             critic = domain.rewriting.critic(group)
         sets |= {role: training_sets(group, config, role) for role in learner_roles(config)}
+        if sets["reward"]:
+            tally_feedback(group, counted)
         counted.sums[LEVEL] += num_level([group], band(config, "policy"))
     return Digest(summary=summary(group, counted, critic), sets=sets)

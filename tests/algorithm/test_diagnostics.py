@@ -5,7 +5,8 @@ import math
 import pytest
 from builders import diagnostics, group, trajectory
 
-from rlanything.algorithm.diagnostics import theorem_bound
+from rlanything.algorithm.diagnostics import figures, tally_feedback, theorem_bound
+from rlanything.algorithm.summary import Tally
 from rlanything.types import Status
 
 
@@ -34,12 +35,15 @@ def test_advantages_of_right_and_of_wrong_judgements_stand_apart():
         turn.label = label
     for judgement, advantage in zip(g.judgements, (0.5, -1.5, -2.0, 0.0), strict=True):
         judgement.advantage = advantage
-    found = diagnostics([g])
-    assert {name: value for name, value in found.items() if name.startswith("rm_advantage/")} == {
+    counted = Tally()
+    tally_feedback(g, counted)
+    assert {name: value for name, value in figures(counted).items() if name.startswith("rm_advantage/")} == {
         "rm_advantage/none_wrong": -2.0, "rm_advantage/progress_right": 0.5, "rm_advantage/progress_wrong": -1.5
     }  # fmt: skip
-    g.judgements[0].shared = True
-    assert "rm_advantage/progress_right" not in diagnostics([g])
+    test = group(trajectory(1, [(1,)]))
+    test.trajectories[0].turns[0].label, test.judgements[0].advantage, test.judgements[0].shared = 1, 0.5, True
+    tally_feedback(test, counted)
+    assert figures(counted)["rm_advantage/progress_right"] == 0.5 and counted.counts["rm_advantage/progress_right"] == 1
 
 
 def test_kinds_of_actions_and_times_of_phases_are_means_over_all_turns_and_episodes():
