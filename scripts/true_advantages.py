@@ -29,6 +29,7 @@ import numpy as np
 from rlanything.algorithm.advantages import RULES, assign_advantages
 from rlanything.config.load import load_config
 from rlanything.config.schema import Config
+from rlanything.domains.answers import parse_score
 from rlanything.domains.base import Domain
 from rlanything.engines.base import Completion, Engine, SamplingParams
 from rlanything.engines.chat import Chat
@@ -188,15 +189,19 @@ async def labelled(group: Group, config: Config) -> Group:
 
 
 def probabilities(groups: Sequence[Group], judge: Chat) -> Values:
-    """The probability that a step is good: that of each vote's tokens from the last box on, as a mean over votes."""
+    """The probability that a step is good: that of each vote's tokens from the last box on, as a mean over votes.
+
+    A judgement whose last box is not its score, because the score is a comparison, has none.
+    """
     found: dict[tuple[str, Place], list[float]] = {}
     for group in groups:
         for judgement in group.judgements:
             start, ids = judgement.text.rfind("\\boxed{"), judgement.response_ids
             first = next((i for i in range(len(ids)) if len(judge.response_text(ids[: i + 1])) > start), 0)
             sure = math.exp(sum(judgement.logprobs[first:]))
+            vote, _ = parse_score(judgement.text)
             for place, score in judgement.scores.items():
-                if score is not None:
+                if score is not None and score == vote:
                     found.setdefault((group.task.id, place), []).append(sure if score > 0 else 1 - sure)
     return {key: sum(values) / len(values) for key, values in found.items()}
 

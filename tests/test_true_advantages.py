@@ -129,6 +129,9 @@ def test_the_probability_of_a_vote_is_that_of_its_box_and_of_no_remark(model):
     vote.text, vote.response_ids = chat.response_text(ids), ids
     vote.logprobs = [-5.0 if i < start else np.log(0.8) if i == start else 0.0 for i in range(len(ids))]
     assert true_advantages.probabilities([made], chat) == {("q", (0, 0)): pytest.approx(0.2)}
+    for due in ("print(3)", "\\boxed{184}"):  # of a judge whose vote is a comparison
+        vote.text = due
+        assert true_advantages.probabilities([made], chat) == {}
 
 
 @pytest.mark.integration
