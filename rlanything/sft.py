@@ -78,10 +78,14 @@ def digest(config: SftConfig, domain: Domain) -> str:
     return hashed.hexdigest()
 
 
-def _own_sources(domain: type[Domain]) -> list[Path]:
-    """The file of a domain, or the files of its package if it is in one: it may be outside of ours."""
-    file = Path(inspect.getfile(domain))
-    return sorted(file.parent.glob("*.py")) if sys.modules[domain.__module__].__package__ else [file]
+def _own_sources(domain: type) -> list[Path]:
+    """The code of a user's domain and of what it is derived from: their files, or all files of their packages."""
+    found = set[Path]()
+    for kind in domain.__mro__:
+        if kind.__module__.partition(".")[0] not in {*sys.stdlib_module_names, "rlanything"}:
+            file, package = Path(inspect.getfile(kind)), sys.modules[kind.__module__].__package__
+            found |= {*file.parent.glob("*.py")} if package else {file}
+    return sorted(found)
 
 
 def loop_config(config: SftConfig) -> Config:
@@ -247,7 +251,8 @@ class WarmStart:
         raise ConfigError(f"role: found reward, but dataset.domain={self.config.dataset.domain} has no judging")
 
     async def _right_scores(self, judging: StepJudging) -> float:
-        """The share of steps that get their label: steps of the policy, or demonstrated ones if none plays."""
+        """The share of steps that get the score of the judgement that is taught: steps of the policy, or demonstrated
+        ones if none plays."""
         conversations = list(self.held_out)
         if not conversations:
             held_out = self.domain.demonstrations("reward", self.config.measure_split, self.config.seed + 1)

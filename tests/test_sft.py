@@ -47,10 +47,10 @@ def test_code_beside_a_domain_in_its_package_determines_the_models_too(tmp_path,
         return [digest(config, domain) for domain in domains]
 
     before = digests()
+    (tmp_path / "other.py").write_text("")
     assert digests() == before
     (tmp_path / "words_domain/judging.py").write_text("WORD = 1\n")
-    (tmp_path / "other.py").write_text("")
-    assert [old == new for old, new in zip(before, digests(), strict=True)] == [False, True]
+    assert not {*before} & {*digests()}, "the second one is derived from a class of the package"
 
 
 @pytest.fixture
