@@ -37,7 +37,7 @@ NEXT_TIME = {  # what the same command does after an interruption
 def main(words: list[str] | None = None, domain: str = "") -> None:
     """Run the words of a command line, by default this process's; exits as `run_guarded` does.
 
-    With a `domain`, a configuration of any other domain is refused, unless it is derived from that one.
+    With a `domain`, a configuration of a domain that is neither that one nor derived from it is refused.
     """
     name, *rest = (sys.argv[1:] if words is None else words) or ["--help"]
     if name in HELP:

@@ -19,8 +19,8 @@ def assign_consistency(groups: Sequence[Group], config: RewardConfig) -> None:
 
     A judgement without a score gets the fixed `reward.unparsable_reward`, so that it can never reward or spoil a vote.
     Advantages are z-scores over the judgements of the same turns (`reward.group: step`), of the turns with the same
-    index in the task's episodes (`index`), or of the whole task (`task`). After an early step more may still fail than
-    after a late one, so its judgements earn less: the task's mean as the baseline then pushes right ones down.
+    index in the task's episodes (`index`), or of the whole task (`task`). Much that may fail comes after an
+    early step, so right judgements of early steps earn less. The task's mean as their baseline pushes them down.
     """
     for group in groups:
         _assign(group, config)
@@ -51,13 +51,14 @@ def _assign(group: Group, config: RewardConfig) -> None:
 
 
 def _pool(judgement: Judgement, group: str) -> Hashable:
-    """Judgements with equal values of it share a baseline."""
+    """Judgements with the same result share a baseline."""
     match group:
         case "step":
             return frozenset(judgement.scores)
         case "index":
             return frozenset(i for _, i in judgement.scores)
-    return None
+        case _:  # task
+            return None
 
 
 def scores_by_success(group: Group, judgement: Judgement, success: bool) -> list[int | None]:

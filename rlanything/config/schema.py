@@ -251,8 +251,8 @@ class RewardConfig(Section):
     step_tests: Literal["valid_only", "all"] = "valid_only"
     """Unit tests that count in the step signal of coding: those that every correct program passes, or all."""
     group: Literal["step", "index", "task"] = "step"
-    """Evaluations that share a baseline: those of one step (the paper), of the steps with one index in a task's
-    episodes, or of the whole task."""
+    """Evaluations that share a baseline: those of one step (the paper), of the steps with the same index in a
+    task's episodes, or of the whole task."""
     unparsable_reward: float = -3.0
     """Feedback of an evaluation without a score, before the z-score. It should be below that of any vote."""
     band: Band = [0.2, 0.8]

@@ -5,4 +5,4 @@ its modules import one another relatively.
 """
 
 GENERATED_REASONING = "scripts.reasoning_problems.domain:GeneratedReasoning"
-"""`dataset.domain` for warm starts on generated problems."""
+"""`dataset.domain` for warm starts and loops on generated problems."""

@@ -1,4 +1,5 @@
-"""The reasoning domain with demonstrations that leave something to learn: when to call the tool, and what to write.
+"""The reasoning domain with a judge for tiny models, and demonstrations that leave something to learn: when to call the
+tool, and what to write.
 
 The policy is shown calls for some problems of each kind, and the bare right answer for the others, which a tiny model
 can give for the easy ones alone. The reward model is shown what was due in place of right and wrong steps.

@@ -21,21 +21,25 @@ DUE_SYSTEM = (
 
 
 class DueStepJudging(ReasoningJudging):
-    """The reward model writes the call or the answer that is due. A step is good if it is the same."""
+    """The reward model writes the call or the answer that is due. A step is good if it holds all of that."""
 
     def messages(self, task: Task, trajectory: Trajectory, i: int) -> list[Message]:
         asked = f"{transcript(trajectory, i)}\nWhat was due in place of step {i + 1}?"
         return conversation(DUE_SYSTEM, asked, self.style)
 
     def parse(self, text: str, turn: Turn | None = None) -> tuple[int | None, str]:
-        assert turn is not None
+        assert turn is not None, "a demonstrated judgement lacks Conversation.judged"
         due = _steps(text)
         if not due:
-            return None, "no call and no \\boxed{...}"
+            return None, "no call that can be read, and no \\boxed{...}"
         return 1 if due <= _steps(turn.text) else -1, ""
 
     def answer(self, task: Task, turn: Turn) -> str:
-        """What is due. In place of the bare answer to an easy problem it is the answer, not the call."""
+        """What is due.
+
+        In place of the bare answer to an easy problem it is the answer, which the head can find. For other problems it
+        is the call: a guess counts as bad even if it is right.
+        """
         head = task.payload["kind"] == EASY and not read_calls(turn.text)
         if head or turn.reason not in task.payload["cells"]:
             return answer_text(task.payload["answer"])

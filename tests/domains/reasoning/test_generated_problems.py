@@ -75,7 +75,7 @@ def test_judgements_say_what_is_due_and_steps_that_take_the_other_branch_are_wro
     assert wrong and all(c.judged.label == -1 for c in wrong)
     assert {domain.judging.parse(half, c.judged) for c in wrong} == {(-1, "")}
     assert {domain.judging.parse(other, c.judged) for c in wrong} == {(1, "")}
-    assert domain.judging.parse("3", wrong[0].judged) == (None, "no call and no \\boxed{...}")
+    assert domain.judging.parse("3", wrong[0].judged) == (None, "no call that can be read, and no \\boxed{...}")
     assert re.search(r"due in place of step [2-5]\?$", wrong[0].messages[-2]["content"])
 
 
@@ -126,7 +126,7 @@ def test_what_is_due_in_a_demonstrated_judgement_is_what_the_environment_says(ro
             asked = judged.messages[-2]["content"]
             task = tasks[asked.splitlines()[0]]
             last = play(made, task, *steps_of(asked))[-1]
-            turn = replace(judged.judged, label=last.label, reason=last.reason)
+            turn = replace(judged.judged, reason=last.reason)
             assert judged.messages[-1]["content"] == made.judging.answer(task, turn)
 
 
@@ -181,7 +181,7 @@ def matches(wording, question):
     return re.fullmatch(re.sub(r"\\{[abc]\\}", r"\\d+", re.escape(wording)), question)
 
 
-def test_judged_steps_are_right_and_wrong_and_their_scores_are_true(domain):
+def test_judged_steps_are_right_and_wrong_and_what_was_due_decides_their_scores(domain):
     task_of = {task.payload["question"]: task for task in domain.tasks("train")}
     scores = []
     for made in islice(domain.demonstrations("reward", "train", 0), 60):
