@@ -117,8 +117,11 @@ class GeneratedDemonstrating(Demonstrating):
         yield self._step(task, trajectory, given, "", 1 if good else -1, due)
 
     def _step(self, task: Task, trajectory: Trajectory, text: str, heard: str, score: int, reason: str) -> Conversation:
-        turn = Turn(prompt=Prompt(ids=[]), response_ids=[], logprobs=[], text=text, action=None, observation=heard)
-        turn.label, turn.reason = score, reason
+        nothing = Prompt(ids=[])
+        turn = Turn(
+            prompt=nothing, response_ids=[], logprobs=[], text=text, action=None, observation=heard, label=score,
+            reason=reason,
+        )  # fmt: skip
         trajectory.turns.append(turn)
         asked = self.domain.judging.messages(task, trajectory, len(trajectory.turns) - 1)
         messages = [*asked, assistant(self.domain.judging.answer(task, turn))]

@@ -5,27 +5,23 @@ A tiny model learns to write the due step, as a policy does, but not to compare 
 
 from __future__ import annotations
 
-from rlanything.domains.parts import conversation
 from rlanything.domains.reasoning.answers import boxed
 from rlanything.domains.reasoning.calls import call_text, read_calls
 from rlanything.domains.reasoning.demonstrations import answer_text
-from rlanything.domains.reasoning.judging import ReasoningJudging, transcript
-from rlanything.types import Message, Task, Trajectory, Turn
+from rlanything.domains.reasoning.judging import ReasoningJudging
+from rlanything.types import Task, Turn
 
 from .generator import EASY
-
-DUE_SYSTEM = (
-    "You read a problem, and what a solver that may run Python code did. Write what was due in place of its last step, "
-    "as the solver would: a call, or the answer in a box."
-)
 
 
 class DueStepJudging(ReasoningJudging):
     """The reward model writes the call or the answer that is due. A step is good if it holds all of that."""
 
-    def messages(self, task: Task, trajectory: Trajectory, i: int) -> list[Message]:
-        asked = f"{transcript(trajectory, i)}\nWhat was due in place of step {i + 1}?"
-        return conversation(DUE_SYSTEM, asked, self.style)
+    system = (
+        "You read a problem, and what a solver that may run Python code did. Write what was due in place of its last "
+        "step, as the solver would: a call, or the answer in a box."
+    )
+    question = "What was due in place of step {number}?"
 
     def parse(self, text: str, turn: Turn | None = None) -> tuple[int | None, str]:
         assert turn is not None, "a demonstrated judgement lacks Conversation.judged"
@@ -35,7 +31,7 @@ class DueStepJudging(ReasoningJudging):
         return 1 if due <= _steps(turn.text) else -1, ""
 
     def answer(self, task: Task, turn: Turn) -> str:
-        """What is due.
+        """The judgement is the step that was due.
 
         In place of the bare answer to an easy problem it is the answer, which the head can find. For other problems it
         is the call: a guess counts as bad even if it is right.

@@ -1,5 +1,7 @@
 """The reward model judges a solver's steps: each call with its output, and the answer."""
 
+from typing import ClassVar
+
 from rlanything.domains.parts import StepJudging, conversation
 from rlanything.types import Message, Task, Trajectory
 
@@ -15,12 +17,10 @@ JUDGE_SYSTEM = (
 class ReasoningJudging(StepJudging):
     """The reward model reads the problem and the transcript, and judges the last step."""
 
+    system: ClassVar[str] = JUDGE_SYSTEM
+    question: ClassVar[str] = "Is step {number}, the last one, good or bad?"
+
     def messages(self, task: Task, trajectory: Trajectory, i: int) -> list[Message]:
-        asked = f"{transcript(trajectory, i)}\nIs step {i + 1}, the last one, good or bad?"
-        return conversation(JUDGE_SYSTEM, asked, self.style)
-
-
-def transcript(trajectory: Trajectory, i: int) -> str:
-    """The problem, what the solver wrote up to turn i, and what its code showed."""
-    past = "".join(f"\n> {t.text.strip()}\n{t.observation}" for t in trajectory.turns[: i + 1])
-    return f"{trajectory.first_observation}{past}"
+        past = "".join(f"\n> {t.text.strip()}\n{t.observation}" for t in trajectory.turns[: i + 1])
+        asked = f"{trajectory.first_observation}{past}\n{self.question.format(number=i + 1)}"
+        return conversation(self.system, asked, self.style)
