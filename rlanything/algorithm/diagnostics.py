@@ -104,7 +104,7 @@ def tally_feedback(group: Group, found: Tally) -> None:
     the turn's label and by whether the score is right."""
     labels = {(t.index, i): turn.label for t in group.valid for i, turn in enumerate(t.turns)}
     for judgement in group.judgements:
-        if not judgement.shared and judgement.advantage and judgement.response_ids:
+        if not judgement.shared and judgement.advantage:
             for place, score in judgement.scores.items():
                 if score is not None and (label := labels.get(place)) is not None:
                     step, right = "progress" if label > 0 else "none", "right" if score == label else "wrong"
