@@ -3,8 +3,9 @@
 `python data/download.py --dataset CodeContests_train`; data/README.md describes the files. The sets are those of the
 published recipes (Gen-Verse on the hub). For dataset.domain=coding: CodeContests_train to train on, and
 LiveBench-ReasonFlux, LiveCodeBench and CodeContests to evaluate on. For dataset.domain=reasoning: Open-AgentRL-30K to
-train on, aime2024, aime2025, gpqa_diamond and lcb_v6 to evaluate on, and Open-AgentRL-SFT-3K, conversations for
-`rlanything sft data=FILE`. A set that the hub shows only to some users needs their HF_TOKEN.
+train on, AIME (aime2024 and aime2025), GPQA-Diamond (gpqa_diamond) and LiveCodeBench-v6 (lcb_v6) to evaluate on, and
+Open-AgentRL-SFT-3K, conversations for `rlanything sft data=FILE`. A set that the hub shows only to some users needs
+their HF_TOKEN.
 """
 
 from __future__ import annotations
@@ -73,6 +74,8 @@ class Source:
 
 
 EVAL = "Open-AgentRL-Eval"
+NAMES = {"AIME": ("aime2024", "aime2025"), "GPQA-Diamond": ("gpqa_diamond",), "LiveCodeBench-v6": ("lcb_v6",)}
+"""Names of benchmarks, and the sets that they stand for."""
 SOURCES = {
     "CodeContests_train": Source("CodeContests_train", "train/CodeContests_train.json", coding),
     "LiveBench-ReasonFlux": Source("LiveBench-ReasonFlux", "test/LiveBench-ReasonFlux.json", coding),
@@ -139,12 +142,13 @@ def download(dataset: str, out: Path, skip_bad: bool) -> None:
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dataset", required=True, choices=list(SOURCES))
+    parser.add_argument("--dataset", required=True, choices=[*SOURCES, *NAMES])
     parser.add_argument("--out", type=Path, default=Path("data"), help="folder to write to (default: data)")
     parser.add_argument("--skip-bad", action="store_true", help="leave out rows that are no problems; else refuse them")
     args = parser.parse_args()
     try:
-        download(args.dataset, args.out, args.skip_bad)
+        for dataset in NAMES.get(args.dataset, (args.dataset,)):
+            download(dataset, args.out, args.skip_bad)
     except TaskError as error:
         if args.skip_bad or "skip_bad" not in str(error):
             raise

@@ -48,7 +48,7 @@ class Run:
     """
 
     def __init__(self, plan: Plan, folder: RunFolder, say: Callable[[str], None] = lambda line: None) -> None:
-        """`say` gets a line about each part that took long to load."""
+        """`say` gets a line about what the data leave out, and about each part that took long to load."""
         self.plan, self.config = plan, plan.config
         config = plan.config
         torch.set_num_threads(config.experiment.num_thread or len(os.sched_getaffinity(0)))
@@ -62,7 +62,7 @@ class Run:
                 check_domain(config, self.domain)
                 splits.insert(0, config.dataset.train_split)
             self.domain.prepare(splits)
-            self.originals = training_tasks(config, self.domain) if plan.learners else []
+            self.originals = training_tasks(config, self.domain, say) if plan.learners else []
             chats = check_models(plan, plan.roles)
             check_images(plan, chats, self.domain.image_size)
             check_tools(chats, self.domain)

@@ -206,6 +206,11 @@ class Judgement(Exchange):
     """Its standardised form."""
 
 
+def is_passed(result: str) -> bool:
+    """True of a verdict "ok", perhaps with a remark in brackets behind it."""
+    return result.partition(" ")[0] == "ok"
+
+
 @dataclass(kw_only=True)
 class Turn(Exchange):
     """One exchange of the policy, and the environment's answer.
@@ -232,7 +237,7 @@ class Turn(Exchange):
     kind: str = ""
     """The action's kind, such as left_click, if the domain tells kinds apart."""
     results: tuple[str, ...] = ()
-    """Verdicts of the domain's own checks of the action, if it makes several."""
+    """Verdicts of the domain's own checks of the action, if it makes any."""
     images: tuple[str, ...] = ()
     """Files of images in the observation."""
     point: tuple[float, float] | None = None

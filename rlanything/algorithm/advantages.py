@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from rlanything.algorithm.selection import is_void, selected
-from rlanything.algorithm.shaping import shaping
+from rlanything.algorithm.shaping import is_solved, shaping
 from rlanything.config.plugins import bind_options, load_object
 from rlanything.config.schema import AlgorithmConfig
 from rlanything.errors import ConfigError
@@ -130,10 +130,10 @@ def episode_reward(trajectory: Trajectory, config: AlgorithmConfig) -> float:
     ConfigError.
     """
     shaped = sum(shaping(trajectory, config).values())
-    if trajectory.status is Status.TRUNCATED and config.truncated == "wrong":
-        return shaped - 1.0 if config.reward == "outcome" else shaped
     if config.reward == "outcome":
-        return trajectory.outcome + shaped
+        return (1.0 if is_solved(trajectory, config) else -1.0) + shaped
+    if trajectory.status is Status.TRUNCATED and config.truncated == "wrong":
+        return shaped
     if trajectory.score is None or trajectory.score.reward is None:
         raise ConfigError(
             f"algorithm.reward: found score, but the environment of task {trajectory.task_id} gives no reward "

@@ -5,11 +5,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
 from rlanything.algorithm.consistency import passes_correct, scores_by_success
-from rlanything.algorithm.selection import PASSED
 from rlanything.algorithm.shaping import CALL, UNREADABLE
 from rlanything.algorithm.summary import Tally
 from rlanything.algorithm.votes import best, majority
-from rlanything.types import Group, Judgement, Task
+from rlanything.types import Group, Judgement, Task, is_passed
 
 MEANS = (
     "success_rate",
@@ -64,9 +63,9 @@ def tally(group: Group, same: SameAnswer = lambda task, answer: answer) -> Tally
     calls = [[r for turn in t.turns if turn.kind in (CALL, UNREADABLE) for r in turn.results] for t in valid]
     found.add("calls", map(len, calls))
     found.add("call_share", map(bool, calls))
-    found.add("call_success_rate", (r == PASSED for results in calls for r in results))
+    found.add("call_success_rate", (is_passed(r) for results in calls for r in results))
     verdicts = Counter(verdict for turn in turns for verdict in turn.results)
-    found.add("pass_ratio", (sum(v == PASSED for v in t.results) / max(1, len(t.results)) for t in turns))
+    found.add("pass_ratio", (sum(map(is_passed, t.results)) / max(1, len(t.results)) for t in turns))
     found.add_section("verdict", verdicts, verdicts.total())
     _tally_votes(group, found)
     _tally_tests(group, found)

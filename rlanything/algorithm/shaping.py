@@ -4,7 +4,7 @@ Source: DemyAgent (arXiv 2510.11701), equation 8 and its code; the penalty of le
 """
 
 from rlanything.config.schema import AlgorithmConfig
-from rlanything.types import Trajectory, Turn
+from rlanything.types import Status, Trajectory, Turn
 
 CALL = "call"  # the kind of turns that call a tool
 UNREADABLE = "unreadable"  # the kind of turns without a call that can be read, and the verdict on each such call
@@ -19,13 +19,18 @@ def shaping(trajectory: Trajectory, config: AlgorithmConfig) -> dict[str, float]
     if config.overlong_limit:
         terms["length"] = overlong_penalty(trajectory, config)
     if config.turn_cost:
-        terms["turns"] = -config.turn_cost * len(trajectory.turns) if trajectory.success else 0.0
+        terms["turns"] = -config.turn_cost * len(trajectory.turns) if is_solved(trajectory, config) else 0.0
     return terms
+
+
+def is_solved(trajectory: Trajectory, config: AlgorithmConfig) -> bool:
+    """Is an episode rewarded as solved? Not if a limit ended it and `algorithm.truncated` is wrong."""
+    return trajectory.success and not (trajectory.status is Status.TRUNCATED and config.truncated == "wrong")
 
 
 def call_bonus(trajectory: Trajectory, config: AlgorithmConfig) -> float:
     """`call_bonus` for each turn with a call that was executed, `call_bonus_max` at most."""
-    if trajectory.success and config.call_bonus_on == "wrong":
+    if is_solved(trajectory, config) and config.call_bonus_on == "wrong":
         return 0.0
     bonus = config.call_bonus * sum(map(_has_executed_call, trajectory.turns))
     return max(-config.call_bonus_max, min(config.call_bonus_max, bonus))

@@ -171,7 +171,7 @@ class RolloutConfig(Section):
     """1 plays a step's episodes during the updates of the step before, with the weights before those updates."""
     max_concurrent: PositiveInt = 256
     """Episodes in progress at once."""
-    env_timeout_s: PositiveFloat = 60.0
+    env_timeout_s: PositiveFloat = 180.0
     """Longest reset or step of an environment [s]. TextWorld's episodes take turns, and waiting counts."""
     num_retry: NonNegativeInt = 2
     """How often an episode that the infrastructure broke is played again."""

@@ -83,7 +83,7 @@ class Observation:
     reason: str = ""
     """Why the label is so: what a judge should think of. Warm starts of the reward model teach it."""
     results: tuple[str, ...] = ()
-    """Verdicts of checks of the last action; "ok" if it passed."""
+    """Verdicts of checks of the last action; "ok" if it passed, perhaps with a remark: "ok (text)"."""
     state: str = ""
     """Name of the environment's state, for rules that compare turns of the same state; empty takes the text."""
     seconds: Mapping[str, float] = field(default_factory=dict)

@@ -77,7 +77,7 @@ def print_plan(plan: Plan, progress: Progress) -> None:
         split = config.dataset.train_split
         for other in config.evaluation.splits:
             domain.tasks(other)
-        tasks, drawn = domain.tasks(split), len(training_tasks(config, domain))
+        tasks, drawn = domain.tasks(split), len(training_tasks(config, domain, progress.line))
         for task in tasks[:1]:
             check_templates(domain, task, chats)
         progress.line(f"{split}: {len(tasks)} tasks" + (f", {drawn} of them train" if drawn < len(tasks) else ""))

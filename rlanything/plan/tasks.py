@@ -1,6 +1,7 @@
 """The tasks that a run trains on."""
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 from rlanything.config.schema import Config
@@ -10,11 +11,13 @@ from rlanything.runs.store import success_rates
 from rlanything.types import Task
 
 
-def training_tasks(config: Config, domain: Domain) -> list[Task]:
+def training_tasks(config: Config, domain: Domain, say: Callable[[str], None]) -> list[Task]:
     """The originals: those of `dataset.accuracy_band` if `dataset.accuracy` names a file, and of these
-    `dataset.num_task`, drawn with the seed. Raises TaskError if none is left."""
+    `dataset.num_task`, drawn with the seed. `say` is told how many the file leaves out, and why. Raises TaskError if
+    none is left."""
     dataset = config.dataset
     tasks = split_tasks(domain, dataset.train_split)
+    num_split = len(tasks)
     if dataset.accuracy:
         low, high = dataset.accuracy_band
         try:
@@ -23,6 +26,10 @@ def training_tasks(config: Config, domain: Domain) -> list[Task]:
             raise TaskError(f"dataset.accuracy={error}") from error
         known = [task for task in tasks if task.id in rates]
         tasks = [task for task in known if low <= rates[task.id] <= high]
+        say(
+            f"dataset.accuracy: of {num_split} tasks {len(tasks)} train, {len(known) - len(tasks)} are outside of "
+            f"dataset.accuracy_band, {num_split - len(known)} were not played in the evaluation"
+        )
         if not tasks:
             raise TaskError(
                 f"dataset.accuracy={dataset.accuracy}: of its {len(rates)} tasks {len(known)} are of the split "

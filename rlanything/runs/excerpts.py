@@ -24,7 +24,9 @@ MAX_JUDGEMENT = 1200  # characters of a judgement
 
 _HEAD = ("task_id", "root_id", "parent_id", "direction", "born_step", "description", "kind")
 _EPISODE = ("index", "outcome", "status", "ending", "error", "reward", "first_observation")
-_TURN = ("text", "action", "observation", "stop_reason", "parse_error", "invalid", "label", "reward", "advantage")
+_TURN = (
+    "text", "action", "kind", "observation", "stop_reason", "parse_error", "invalid", "label", "reward", "advantage"
+)  # fmt: skip
 _JUDGEMENT = ("text", "parse_error", "shared", "counts", "advantage")
 _PLACE = ("episode", "turn", "score")
 # Token ids and logprobs are most of a file, so they are not read.
@@ -139,6 +141,9 @@ def _within(images: Sequence[str], folder: Path) -> list[str]:
 def _turn(turn: Row, place: Place, own: Sequence[Row], tests: Sequence[Row], folder: Path) -> Row:
     # A reward of 0 is kept, though it equals False.
     kept = {k: v for k, v in turn.items() if v is not None and v is not False and v not in ("", "stop", [])}
+    if calls := _calls(kept.get("action", "")):
+        kept["calls"] = calls
+        del kept["action"]
     kept |= {k: _clip(kept[k], MAX_TEXT) for k in ("text", "observation", "action") if k in kept}
     kept |= {k: round(kept[k], 3) for k in ("reward", "advantage") if k in kept}
     if "images" in kept:
@@ -148,6 +153,15 @@ def _turn(turn: Row, place: Place, own: Sequence[Row], tests: Sequence[Row], fol
     kept["judgements"] = [_vote(j, _scores(j)[place]) for j in own if place in _scores(j)]
     kept["test_scores"] = [_scores(test).get(place) for test in tests]
     return kept
+
+
+def _calls(action: str) -> list[dict[str, str]]:
+    """The calls of an action that is `{"calls": [...]}`, each an object of texts; none of any other."""
+    try:
+        found = json.loads(action)["calls"]
+        return [{str(name): _clip(str(value), MAX_TEXT) for name, value in call.items()} for call in found]
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return []
 
 
 def _scores(judgement: Row) -> dict[Place, int | None]:

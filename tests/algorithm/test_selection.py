@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 from builders import group, trajectory
 
-from rlanything.algorithm.advantages import assign_advantages
+from rlanything.algorithm.advantages import assign_advantages, episode_reward
 from rlanything.algorithm.samples import policy_samples
 from rlanything.algorithm.selection import fault_share, resample_on_correct
+from rlanything.algorithm.shaping import shaping
 from rlanything.config.schema import AlgorithmConfig
 from rlanything.types import Status
 
@@ -30,15 +31,17 @@ def test_solved_episodes_stay_in_their_share_and_the_cleanest_are_kept():
     failed = [episode(-1, True), episode(-1, False), episode(-1, False)]
     mixed = [dirty, failed[0], half, failed[1], clean, failed[2]]
     # 3 of 6 are solved, so round(4 * 3 / 6) = 2 of the 4 that are kept; of the failed ones the first 2.
-    assert resample_on_correct(mixed, 4) == [failed[0], half, failed[1], clean]
-    assert resample_on_correct(mixed, 6) == mixed and resample_on_correct([clean, half, dirty], 1) == [clean]
-    assert resample_on_correct(failed, 2) == failed[:2]
+    assert resample_on_correct(mixed, AlgorithmConfig(keep=4)) == [failed[0], half, failed[1], clean]
+    assert resample_on_correct(mixed, AlgorithmConfig(keep=6)) == mixed and resample_on_correct(
+        [clean, half, dirty], AlgorithmConfig(keep=1)
+    ) == [clean]
+    assert resample_on_correct(failed, AlgorithmConfig(keep=2)) == failed[:2]
 
 
 @pytest.mark.parametrize(("solved", "failed", "keep"), [(1, 7, 4), (7, 1, 4), (2, 14, 4), (1, 15, 2)])
 def test_rounding_leaves_no_group_without_a_difference(solved, failed, keep):
     episodes = [*(episode(1, False) for _ in range(solved)), *(episode(-1, False) for _ in range(failed))]
-    kept = resample_on_correct(episodes, keep)
+    kept = resample_on_correct(episodes, AlgorithmConfig(keep=keep))
     assert len(kept) == keep and 0 < sum(t.success for t in kept) < keep
 
 
@@ -85,3 +88,15 @@ def test_a_truncated_episode_is_a_failure_in_every_reward():
         one = group(made)
         assign_advantages([one], AlgorithmConfig(reward=reward, truncated="wrong", step_weight=0.0))
         assert one.trajectories[0].reward == expected
+
+
+def test_a_truncated_episode_that_counts_as_wrong_is_shaped_and_kept_as_a_failure():
+    cut, right, wrong = (episode(outcome, False, False) for outcome in (1, 1, -1))
+    cut.status = Status.TRUNCATED
+    for made in (cut, right, wrong):
+        made.turns[0].kind = "call"
+    config = AlgorithmConfig(truncated="wrong", call_bonus=0.1, turn_cost=0.05, step_weight=0.0, keep=2)
+    terms = [shaping(made, config) for made in (cut, right, wrong)]
+    assert terms[0] == terms[2] == {"calls": pytest.approx(0.1), "turns": 0.0} != terms[1]
+    assert episode_reward(cut, config) == episode_reward(wrong, config) == pytest.approx(-0.9)
+    assert resample_on_correct([cut, right, wrong], config) == [cut, right]

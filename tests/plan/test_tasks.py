@@ -28,13 +28,16 @@ def config(tmp_path):
     return config
 
 
-def chosen(config):
+def chosen(config, said=None):
     with closing(make_domain(config)) as domain:
-        return [task.id for task in training_tasks(config, domain)]
+        return [task.id for task in training_tasks(config, domain, ([] if said is None else said).append)]
 
 
 def test_tasks_that_are_always_or_never_solved_do_not_train(config):
-    assert chosen(config) == ["t1", "t2", "t4"]
+    said = []
+    assert chosen(config, said) == ["t1", "t2", "t4"]
+    [told] = said
+    assert "of 6 tasks 3 train, 2 are outside of dataset.accuracy_band, 1 were not played" in told
     config.dataset.accuracy_band = [0.0, 0.25]
     assert chosen(config) == ["t0", "t1"]
     config.dataset.accuracy_band, config.dataset.num_task = [0.01, 0.99], 2

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from rlanything.config.schema import EngineConfig, ModelConfig, RewardConfig, RolloutConfig
 from rlanything.domains.alfworld.domain import AlfworldDomain
-from rlanything.domains.base import Env, Observation, ParsedAction
+from rlanything.domains.base import Env, Observation, ParsedAction, SandboxFailure
 from rlanything.domains.parts import StepJudging
 from rlanything.engines import start_engine
 from rlanything.engines.base import EngineError, request_seed
@@ -119,7 +119,7 @@ def test_a_first_prompt_that_does_not_fit_is_a_failure_and_no_episode_without_tu
 
 
 class BrokenEnv(Env):
-    """An environment that raises, or hangs, on its second step."""
+    """An environment that raises, hangs, or loses its sandbox on its second step."""
 
     def __init__(self, fault: str, made: list) -> None:
         self.fault, self.steps, self.closed = fault, 0, False
@@ -132,6 +132,8 @@ class BrokenEnv(Env):
         self.steps += 1
         if self.steps == 2 and self.fault == "raises":
             raise OSError("the simulator is gone")
+        if self.steps == 2 and self.fault == "has no sandbox":
+            raise SandboxFailure("the runner is gone")
         if self.steps == 2 and self.fault == "hangs":
             await asyncio.sleep(60)
         return Observation("Nothing happens.", invalid=True)
@@ -140,7 +142,14 @@ class BrokenEnv(Env):
         self.closed = True
 
 
-@pytest.mark.parametrize(("fault", "status"), [("raises", Status.ENV_ERROR), ("hangs", Status.ENV_TIMEOUT)])
+@pytest.mark.parametrize(
+    ("fault", "status"),
+    [
+        ("raises", Status.ENV_ERROR),
+        ("hangs", Status.ENV_TIMEOUT),
+        ("has no sandbox", Status.SANDBOX_ERROR),
+    ],
+)
 def test_a_broken_environment_is_retried_then_a_counted_failure(domain, model, monkeypatch, fault, status):
     made: list[BrokenEnv] = []
     monkeypatch.setattr(domain, "make_env", lambda task: BrokenEnv(fault, made))

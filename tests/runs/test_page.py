@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 import shutil
 import subprocess
@@ -153,7 +154,9 @@ def test_a_response_with_calls_is_shown_as_people_read_it(folder, tmp_path):
     for episode in talks.trajectories:
         turn = episode.turns[0]
         turn.text = f"opened before.</think>I call. {hermes} and {xml} then <tool_call>nothing</tool_call>"
-        turn.observation, turn.results, turn.action = "1", ("ok", "time_limit", "unreadable"), '{"calls": []}'
+        taken = [{"code": "x = 1\nprint(x <b> 2)"}, {"code": "y = 2"}, {"error": "no JSON"}]
+        turn.observation, turn.results = "1", ("ok", "time_limit", "unreadable")
+        turn.action = json.dumps({"calls": taken})
         turn.reward = turn.advantage = 0.0
         episode.reward, episode.shaping = -0.8, {"calls": 0.2, "length": 0.0}
     write_step(folder, 1, [talks])
@@ -167,3 +170,36 @@ def test_a_response_with_calls_is_shown_as_people_read_it(folder, tmp_path):
     assert "a call that cannot be read" in shown and "the call ended: ok, time limit, unreadable" in shown
     assert "reward −0.80, of it calls +0.20" in shown and "length" not in shown.partition("of it calls")[2][:20]
     assert ">takes no part in the update<" not in shown and "+0.00" in shown
+
+
+def test_calls_are_shown_as_they_were_executed_even_if_code_holds_their_marks_or_the_text_is_cut(folder, tmp_path):
+    codes = ["print('</tool_call>')", "a = 1", "b = 2"]
+    marked = '<tool_call>{"name": "run", "arguments": {"code": "print(\'</tool_call>\')"}}</tool_call>'
+    pair = '<tool_call>{"name": "run", "arguments": {"code": "a = 1"}} {"name": "run", "arguments": {"code": "b = 2"}}'
+    for text in (f"First. {marked}{pair}</tool_call> Last.", f"First. {'w' * 4000}{marked}"):
+        talks = group(Task(id="calls", payload={"sentence": "6 * 7?"}), [1, -1])
+        for episode in talks.trajectories:
+            turn = episode.turns[0]
+            turn.text, turn.action = text, json.dumps({"calls": [{"code": code} for code in codes]})
+        write_step(folder, 1, [talks])
+        write_report(folder)
+        shown = dom(folder.report, tmp_path / "profile")
+        assert re.findall(r'<div class="code mono">([^<]*)</div>', shown) == [html.escape(c, False) for c in codes]
+        assert ">a call that cannot be read<" not in shown
+        assert ('<div class="said">First.</div>' in shown) is text.endswith("Last.")
+
+
+def test_verdicts_of_an_answer_are_told_and_only_programs_have_a_table_of_tests(folder, tmp_path):
+    answers = group(Task(id="answers", payload={"sentence": "6 * 7?"}), [1, -1])
+    for episode, verdict in zip(answers.trajectories, ("ok (number)", "wrong (text)"), strict=True):
+        episode.turns[0].kind, episode.turns[0].results = "answer", (verdict,)
+    write_step(folder, 1, [answers])
+    write_report(folder)
+    shown = dom(folder.report, tmp_path / "profile")
+    assert "verdict: ok (number)" in shown and "P are the problem's own." not in shown
+    for episode in answers.trajectories:
+        episode.turns[0].kind, episode.turns[0].results = "program", ("ok", "wrong_answer")
+    write_step(folder, 1, [answers])
+    write_report(folder)
+    shown = dom(folder.report, tmp_path / "profile")
+    assert "verdict:" not in shown and "P are the problem's own." in shown

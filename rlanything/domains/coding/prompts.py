@@ -75,7 +75,7 @@ def parse_program(text: str) -> ParsedAction:
     if not programs:
         return ParsedAction(None, "no block fenced by ```python and ```")
     program = next((p for p in reversed(programs) if _WRITES.search(p)), programs[-1])
-    return ParsedAction(program) if program.strip() else ParsedAction(None, "an empty block")
+    return ParsedAction(program, kind="program") if program.strip() else ParsedAction(None, "an empty block")
 
 
 def program_response(thought: str, program: str) -> str:

@@ -11,6 +11,7 @@ from fractions import Fraction
 from rlanything.domains.answers import without_thoughts
 
 LONGEST = 300  # characters of an answer; a longer one is no answer to a question with a short truth
+TOO_LONG = 4 * LONGEST  # with LaTeX that does not matter
 CHOICES = "ABCDEFGHIJ"
 
 _BRACE = re.compile(r"(?<!\\)(?:\\\\)*([{}])")  # behind no backslash, or an even number of them
@@ -22,9 +23,12 @@ _DIGITS = re.compile(r"[-+]?\d{1,3}(?:,?(?:\\[,! ]|~)\d{3})+(?:\.\d+)?")
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:(?:,|\{,\})\d{3})+(?:\.\d+)?")
 _FRACTION = re.compile(r"([-+]?)\\[dtc]?frac\s*(?:\{([-+]?\d+)\}|(\d))\s*(?:\{([-+]?\d+)\}|(\d))")
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,3}|/[-+]?\d+)?")
-# "A cannot be told" and "I do not know" name no letter.
+# "C cannot be told" names no letter.
 _PROSE = r"(?i:and|or|am|can|cannot|could|will|would|should|may|must|do|does|don|has|have|not|think|believe)"
-_CHOICE = re.compile(rf"\(?([A-Ja-j])\)?(?:[.:)]\s*\S.*|[.:]?|\s+(?!{_PROSE}\b)\S.*)", re.DOTALL)
+_ALONE = re.compile(r"\(?([A-Ja-j])\)?[.:]?")
+_MARKED = re.compile(r"\(?([A-Ja-j])[.:)]\s*\S.*", re.DOTALL)
+# "A" and "I" are words, too: a proton, I guess.
+_BEFORE_WORDS = re.compile(rf"([A-J]) (?:[-\d$]|(?<![AI] )(?!{_PROSE}\b)\w).*", re.DOTALL)
 _CHOICE_NAME = re.compile(r"\A(?:option|choice|answer)\s*:?\s*", re.IGNORECASE)
 _SEVERAL = re.compile(r"\W*[A-J](?:(?:\W|\b(?i:and|or)\b)+[A-J])+\W*")
 _WORDS = re.compile(r"[A-Za-z]+(?: [A-Za-z]+)*")
@@ -56,7 +60,12 @@ def boxed(text: str) -> str | None:
 
 
 def normal(answer: str) -> str:
-    """An answer without what never matters: dollars, quotes, LaTeX for text and space, separators of thousands."""
+    """An answer without what never matters: dollars, quotes, LaTeX for text and space, separators of thousands.
+
+    One that is too long to be an answer is left as it is.
+    """
+    if len(answer) > TOO_LONG:
+        return answer
     answer = answer.replace("\N{MINUS SIGN}", "-").replace("\N{EN DASH}", "-")
     answer = _THIN_THOUSANDS.sub("", answer) if _DIGITS.fullmatch(answer.strip("$ ")) else answer
     while (plain := _WRAPPED.sub(r"\1", answer)) != answer:
@@ -83,13 +92,15 @@ def choice(answer: str) -> str | None:
     None if it begins with none, or names several.
     """
     plain = _CHOICE_NAME.sub("", normal(answer).strip(_AROUND)).strip(_AROUND)
-    found = None if _SEVERAL.fullmatch(plain) else _CHOICE.fullmatch(plain)
+    if _SEVERAL.fullmatch(plain):
+        return None
+    found = _ALONE.fullmatch(plain) or _MARKED.fullmatch(plain) or _BEFORE_WORDS.fullmatch(plain)
     return found[1].upper() if found else None
 
 
 def same(answer: str, truth: str) -> Grade | None:
     """Compare an answer with the truth as text and as a number. Returns None if algebra has to decide."""
-    if len(answer) > 4 * LONGEST:
+    if len(answer) > TOO_LONG:
         return Grade(right=False, rule="too long")
     ours, theirs = normal(answer), normal(truth)
     if ours == theirs:

@@ -17,6 +17,7 @@ from rlanything.domains.base import Env, Observation, ParsedAction, Step
 from rlanything.domains.coding.prompts import parse_program
 from rlanything.domains.coding.trials import Trials
 from rlanything.domains.problems import ProblemDomain, ProblemOptions
+from rlanything.domains.programs import START_S
 from rlanything.domains.reasoning import prompts
 from rlanything.domains.reasoning.answers import boxed, choice, normal, number
 from rlanything.domains.reasoning.calls import ARGUMENT, TOOL, TOOL_NAME, Call, read_calls
@@ -28,7 +29,7 @@ from rlanything.domains.reasoning.judging import ReasoningJudging
 from rlanything.domains.reasoning.problems import check_row, is_choice
 from rlanything.domains.reasoning.rewriting import ReasoningRewriting
 from rlanything.domains.reasoning.verdicts import ANSWER, PROGRAM, Verdicts
-from rlanything.errors import TaskError
+from rlanything.errors import ConfigError, TaskError
 from rlanything.types import Message, Task, Tool, assistant, tool, user
 
 FLOAT_TOLERANCE = 1e-6  # of numbers that a program writes
@@ -45,8 +46,9 @@ class ReasoningOptions(ProblemOptions):
     """Longest output of a call that the model sees, its middle left out."""
     call_s: PositiveFloat = 10.0
     """Processor time of a call [s]."""
-    session_s: PositiveFloat = 60.0
-    """Processor time of all calls of an episode [s], with what it takes to run earlier calls again."""
+    session_s: PositiveFloat = 30.0
+    """Processor time of all calls of an episode [s], with what it takes to run earlier calls again. A call that sleeps
+    is charged, too: the time that it took over `sandbox.wall_factor`."""
     grading: Literal["algebra", "text"] = "algebra"
     """How answers are compared that are no numbers. `algebra` takes equal expressions for equal (math-verify, installed
     into the sandbox at the first use); `text` takes only the same text."""
@@ -73,8 +75,21 @@ class ReasoningDomain(ProblemDomain):
 
     def prepare(self, splits: Sequence[str]) -> None:
         """Read the splits, and start the sandboxes. Raises TaskError, too if this machine cannot isolate programs."""
+        if self.options.tool:
+            self._check_time()
         super().prepare(splits)
         self.grader.start()
+
+    def _check_time(self) -> None:
+        """All calls of an episode may be in one response, which is one step of the environment. Raises ConfigError."""
+        limit, options = self.config.rollout.env_timeout_s, self.options
+        slowest = options.session_s * self.config.sandbox.wall_factor + options.max_calls * START_S
+        if limit <= slowest:
+            raise ConfigError(
+                f"rollout.env_timeout_s: found {limit:g}, expected more than {slowest:g}, which the calls of one "
+                "response may take (dataset.options.session_s x sandbox.wall_factor, and a second for each of "
+                "max_calls); otherwise a policy that sleeps counts as a broken sandbox, and is not blamed"
+            )
 
     def make_env(self, task: Task) -> Env:
         session = Interpreter(programs=self.programs, limits=self.limits) if self.options.tool else None

@@ -10,7 +10,7 @@ from rlanything.domains.reasoning.interpreter import Interpreter
 from rlanything.domains.reasoning.problems import is_program
 from rlanything.domains.reasoning.prompts import stated
 from rlanything.domains.reasoning.verdicts import ANSWER, Verdicts
-from rlanything.types import Score
+from rlanything.types import Score, is_passed
 
 CALLS = "calls"  # key of an action that calls; an answer has those of `verdicts`
 
@@ -64,7 +64,7 @@ class ReasoningEnv(Env):
         if CALLS not in given:
             self.answer = given.get(ANSWER)
             results = await self.verdicts.of(self.problem, given)
-            right = all(result == "ok" for result in results)
+            right = all(map(is_passed, results))
             label = self._label(right)
             return Observation("", done=True, success=right, results=results, label=label, reason=due)
         answered = [await self._answer(call) for call in given[CALLS]]

@@ -33,7 +33,7 @@ class CallLimits:
     call_s: float
     """Processor time of a new cell [s]; the cells before it have what they took, and as much again."""
     session_s: float
-    """Processor time of all programs of a session [s]."""
+    """Processor time of all programs of a session [s]. One that waits is charged the time that it was let wait."""
     max_chars: int
     """Longest output that is shown, its middle left out."""
 
@@ -47,9 +47,9 @@ class Interpreter:
     cells: list[str] = field(default_factory=list)
     """The cells whose effects the next one sees."""
     replay_s: float = 0.0
-    """Processor time that running these cells took last [s]."""
+    """What running these cells was charged last [s]."""
     spent_s: float = 0.0
-    """Processor time of all programs so far [s]."""
+    """What all programs so far were charged [s]."""
 
     async def call(self, code: str) -> tuple[str, str]:
         """Run a cell. Returns what it wrote, and how it ended: "ok", "exception", "ended" (it ended the interpreter),
@@ -57,18 +57,21 @@ class Interpreter:
 
         A cell that was stopped leaves nothing behind, and the output says so. Raises SandboxFailure.
         """
-        if self.spent_s > self.limits.session_s:
+        left_s = self.limits.session_s - self.spent_s
+        if left_s <= 0:
             return f"(the session's {self.limits.session_s:g} s are spent; no cell runs any more)", "session_limit"
-        time_s = self.limits.call_s + 2 * self.replay_s
+        time_s = min(self.limits.call_s + 2 * self.replay_s, left_s)
         result = await self.programs.run(program([*self.cells, code]), "", time_s)
-        self.spent_s += result.seconds
+        # A cell that sleeps holds a runner as one that computes does, and is run again as slowly.
+        charged_s = max(result.seconds, self.programs.waited_as(result.wall_s))
+        self.spent_s += charged_s
         if result.verdict is Verdict.SANDBOX_ERROR:
             raise SandboxFailure(result.error)
         text = result.output.decode("utf-8", "backslashreplace").strip()
         ended = result.verdict is Verdict.RUNTIME_ERROR and result.exit_code in (notebook.DONE, notebook.RAISED)
         if ended:
             self.cells.append(code)
-            self.replay_s = result.seconds
+            self.replay_s = charged_s
             how = "ok" if result.exit_code == notebook.DONE else "exception"
         else:
             how = "ended" if result.verdict in (Verdict.OK, Verdict.RUNTIME_ERROR) else str(result.verdict)

@@ -22,13 +22,13 @@ class Verdicts:
         self.grader, self.trials = grader, trials
 
     async def of(self, problem: Mapping[str, Any], given: Mapping[str, str]) -> tuple[str, ...]:
-        """Grade a box or a program, as the problem asks. Returns "ok" or what is wrong, of a program for each test.
-        Raises SandboxFailure."""
+        """Grade a box or a program, as the problem asks. Returns "ok (RULE)" or "wrong (RULE)" of a box, and of a
+        program "ok" or what is wrong for each test. Raises SandboxFailure."""
         if is_program(problem):
             return await self._of_program(problem, given[PROGRAM])
         answer, truth = given[ANSWER], problem["answer"]
         grade = same_choice(answer, truth) if is_choice(problem) else await self.grader.grade(answer, truth)
-        return ("ok" if grade.right else f"wrong ({grade.rule})",)
+        return (f"{'ok' if grade.right else 'wrong'} ({grade.rule})",)
 
     async def _of_program(self, problem: Mapping[str, Any], program: str) -> tuple[str, ...]:
         tests, time_s, rules = problem["tests"], problem["time_limit_s"], rules_of(problem)

@@ -18,22 +18,31 @@ function readCall(text) {
 
 function callBlock(text) {
   const call = readCall(text);
-  if (!call) return div("call", div("small bad", "a call that cannot be read"), div("code mono", text.trim()));
+  if (!call) return unreadable(text.trim());
   const told = call.given.map(([name, value]) => (call.given.length > 1 ? `${name}: ${value}` : value)).join("\n");
   return div("call", div("small muted", call.name), foldable(told, "code mono", 1500));
 }
 
-/* An action that only repeats the calls of its response. */
-function isCalls(action) {
-  try {
-    return "calls" in JSON.parse(action);
-  } catch {
-    return false;
-  }
+function unreadable(text) {
+  return div("call", div("small bad", "a call that cannot be read"), foldable(text, "code mono", 1500));
 }
 
-/* {nodes, called}: the parts of a response in order, and whether a tool was called. */
-function conversation(text) {
+/* A call as the environment took it: an object of texts. */
+function executed(call) {
+  if (exists(call.error)) return unreadable(call.error);
+  return div("call", div("small muted", Object.keys(call).join(", ")), foldable(Object.values(call).join("\n"), "code mono", 1500));
+}
+
+/* {nodes, called}: the parts of a response in order, and whether a tool was called. `calls` are those that the
+   environment took, if it says so: code may hold the marks of a call, and a long text is cut. */
+function conversation(text, calls) {
+  const found = [...text.matchAll(PARTS)].filter((part) => part[2] !== undefined);
+  if (calls && calls.length !== found.length) {
+    const before = conversation(text.slice(0, found.length ? found[0].index : text.length));
+    const after = found.length && text.includes("</tool_call>") ? text.slice(text.lastIndexOf("</tool_call>") + 12).trim() : "";
+    return { nodes: [...before.nodes, ...calls.map(executed), after ? foldable(after, "said", 400) : null], called: true };
+  }
+  const taken = (calls || []).map(executed);
   const nodes = [];
   const say = (piece) => piece.trim() && nodes.push(foldable(piece.trim(), "said", 400));
   const think = (piece) => piece.trim() && nodes.push(foldable(piece.trim(), "thought", 200));
@@ -47,7 +56,7 @@ function conversation(text) {
     if (part.index < at) continue;
     say(text.slice(at, part.index));
     if (part[2] === undefined) think(part[1]);
-    else nodes.push(callBlock(part[2]));
+    else nodes.push(taken.shift() || callBlock(part[2]));
     called ||= part[2] !== undefined;
     at = part.index + part[0].length;
   }

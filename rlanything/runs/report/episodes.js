@@ -29,12 +29,13 @@ function vote([score, text, error, advantage]) {
   return div("vote", mark(score, title), foldable(text || "(empty)", "text", 110));
 }
 
+const PROGRAM = "program"; /* the kind of an action that tests try */
+
 /* Programs against tests: the problem's own, then those that the reward model wrote. A row is an episode. */
 function matrix(task, shown, go) {
   const programs = task.episodes.map((e) => e.turns[0] || {});
-  const own = Math.max(...programs.map((p) => (p.results || []).length));
-  const acts = task.episodes.some((e) => e.turns.length > 1); /* several actions, each with a result: no programs */
-  if (!task.tests.length && (!own || acts)) return null;
+  const own = Math.max(...programs.map((p) => (p.kind === PROGRAM && p.results ? p.results.length : 0)));
+  if (!task.tests.length && !own) return null;
   const columns = (n, letter) => Array.from({ length: n }, (_, i) => el("th", { scope: "col" }, `${letter}${i + 1}`));
   const row = (program, i) => {
     const results = Array.from({ length: own }, (_, j) => (program.results || [])[j]);
@@ -105,11 +106,12 @@ function filmstrip(episode) {
 }
 
 function turnRow(turn, i, trains, before) {
-  const { nodes, called } = conversation(turn.text || "");
+  const { nodes, called } = conversation(turn.text || "", turn.calls);
   const action = exists(turn.action)
-    ? isCalls(turn.action) || div("act mono", actionText(turn.action))
+    ? div("act mono", actionText(turn.action))
     : div("bad small", `no action: ${turn.parse_error || "none found"}`);
-  const ended = called && turn.results ? div("small muted", `the call ended: ${turn.results.join(", ").replaceAll("_", " ")}`) : null;
+  const told = turn.results && turn.kind !== PROGRAM ? turn.results.join(", ").replaceAll("_", " ") : "";
+  const ended = told ? div("small muted", `${called ? "the call ended" : "verdict"}: ${told}`) : null;
   const stops = turn.stop_reason ? div("small muted", `stopped: ${turn.stop_reason}`) : null;
   return div(
     "turn",
@@ -118,7 +120,7 @@ function turnRow(turn, i, trains, before) {
       "",
       exists(before) ? shot(before, turn.point) : null,
       nodes,
-      action === true ? null : action,
+      turn.calls ? null : action,
       foldable(turn.observation || "", `seen${turn.invalid ? " muted" : ""}${called ? " output mono" : ""}`, 600),
       ended,
       turn.invalid ? div("small bad", "invalid action") : null,

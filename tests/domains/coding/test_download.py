@@ -72,6 +72,18 @@ def test_sets_of_problems_with_answers_and_of_conversations_are_checked_each_in_
     assert "1 rows; 1 rows left out, the first: row 0: expected user and assistant" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [("AIME", ["aime2024", "aime2025"]), ("GPQA-Diamond", ["gpqa_diamond"]), ("LiveCodeBench-v6", ["lcb_v6"])],
+)
+def test_the_name_of_a_benchmark_fetches_its_sets(script, tmp_path, monkeypatch, name, files):
+    (tmp_path / "hub.json").write_text(json.dumps([{"problem": "6 * 7?", "answer": "42"}]))
+    monkeypatch.setattr(script, "fetch", lambda dataset: tmp_path / "hub.json")
+    monkeypatch.setattr(sys, "argv", ["download.py", "--dataset", name, "--out", str(tmp_path / "data")])
+    script.main()
+    assert sorted(path.stem for path in (tmp_path / "data").iterdir()) == files
+
+
 def test_bad_rows_of_a_fetched_set_are_refused_and_nothing_is_written(script, tmp_path, monkeypatch):
     (tmp_path / "hub.json").write_text(json.dumps([{"question": "?"}]))
     monkeypatch.setattr(script, "fetch", lambda dataset: tmp_path / "hub.json")

@@ -12,7 +12,7 @@ import pytest
 
 from rlanything.config.schema import SandboxConfig
 from rlanything.domains.base import SandboxFailure
-from rlanything.domains.reasoning.answers import boxed, choice, same, same_choice
+from rlanything.domains.reasoning.answers import boxed, choice, normal, number, same, same_choice
 from rlanything.domains.reasoning.grading import Grader
 
 DATA = Path(os.environ.get("RLANYTHING_SHARED", Path(__file__).resolve().parents[4] / "shared")) / "data/reasoning"
@@ -74,7 +74,7 @@ ALGEBRA = [
     ("69 or 70", "70", False), ("__import__('os').system('true')", "0", False),
     ("\\frac", "1", False),
     ("}{", "1", False), ("\\undefined{3}", "4", False), ("3 \\cdot 10^2", "300", True),
-    ("\\sqrt[3]{27}", "3", True), ("i^2", "-1", False),
+    ("\\sqrt[3]{27}", "3", True), ("i^2", "-1", False), ("1<x<2", "(1,2)", False), ("(1,2)", "1<x<2", True),
 ]  # fmt: skip
 BOXES = [
     ("\\boxed{70}", "70"), ("\\boxed{69} no: \\boxed{70}", "70"), ("\\boxed{\\frac{1}{2}}", "\\frac{1}{2}"),
@@ -96,7 +96,9 @@ CHOICES = [
     ("B or C", None), ("Because", None), ("AB", None),
     ("3.4 eV", None), ("", None), ("B2", None),
     ("Option B", "B"), ("choice: B", "B"), ("Answer: (B)", "B"), ("**B**", "B"), ("[B]", "B"), ("{B}", "B"),
-    ("B. A car", "B"), ("B is an option A", "B"),
+    ("B. A car", "B"), ("B is an option A", "B"), ("B 3.4 eV", "B"), ("A 3.4 eV", "A"), ("A -2", "A"), ("B red", "B"),
+    ("A proton", None), ("a proton", None), ("I guess B", None), ("A + 1", None), ("b is it", None),
+    ("A. A proton", "A"),
     ("B C D", None), ("B & C", None), ("B / C", None), ("(B) (C)", None), ("B. C. D.", None), ("B OR C", None),
     ("B  AND C", None), ("B, C and D", None),
     ("A cannot be determined", None), ("I do not know", None), ("I think it is B", None),
@@ -117,7 +119,10 @@ def grade(grader, answer, truth):
 
 @pytest.mark.parametrize(("answer", "truth"), RIGHT)
 def test_a_value_is_right_however_it_is_written(answer, truth):
-    assert same(answer, truth).right and same(truth, answer).right
+    found = same(answer, truth)
+    assert found.right and same(truth, answer).right
+    as_text = normal(answer) == normal(truth) or number(normal(truth)) is None
+    assert found.rule == ("text" if as_text else "number")
 
 
 @pytest.mark.parametrize(("answer", "truth"), WRONG)
@@ -140,12 +145,15 @@ def test_the_last_closed_box_outside_of_thoughts_counts(text, content):
 def test_many_boxes_that_are_not_closed_take_no_time():
     started = time.perf_counter()
     assert boxed("\\boxed{" * 20_000 + "\\boxed{3}") == "3"
-    assert same("\\text{" * 20_000, "3").rule == "too long" and time.perf_counter() - started < 2
+    wrapped = "\\text{" * 20_000 + "3" + "}" * 20_000
+    assert same(wrapped, "3").rule == "too long" and not same_choice(wrapped, "B").right and normal(wrapped) == wrapped
+    assert time.perf_counter() - started < 2
 
 
 @pytest.mark.parametrize(("answer", "letter"), CHOICES)
 def test_a_choice_is_its_letter_alone(answer, letter):
-    assert choice(answer) == letter and same_choice(answer, "B").right is (letter == "B")
+    found = same_choice(answer, "B")
+    assert choice(answer) == letter and found.right is (letter == "B") and found.rule == "letter"
 
 
 @pytest.mark.parametrize("answer", ["9^{9^{9^9}}", "123456789!", "\\int_0^1 " * 25 + "x"])

@@ -173,6 +173,18 @@ def test_a_session_has_a_limit_of_its_own(sandbox):
     assert found[-1] == ("(the session's 0.5 s are spent; no cell runs any more)", "session_limit")
 
 
+def test_a_cell_that_sleeps_ends_and_is_charged_to_its_session():
+    with closing(Programs(SandboxConfig(num_runner=1, wall_factor=2.0))) as hasty:
+        found = run(session(hasty, call_s=0.5, session_s=0.8), "import time", *["time.sleep(99)"] * 3)
+    assert [how for _, how in found[1:]] == ["time_limit", "time_limit", "session_limit"], found
+
+
+def test_cells_that_slept_leave_time_for_the_next_one():
+    with closing(Programs(SandboxConfig(num_runner=1, wall_factor=2.0))) as hasty:  # 2 s and what was charged twice
+        found = run(session(hasty, call_s=0.5), "import time", *["time.sleep(1.4)"] * 3, "6 * 7")
+    assert found[-1] == ("42", "ok"), found
+
+
 def test_a_sandbox_that_breaks_is_a_failure_and_no_output():
     async def broken(sandbox):
         call = asyncio.create_task(session(sandbox, call_s=20.0).call("while True: pass"))

@@ -18,7 +18,7 @@ from rlanything.domains.reasoning.problems import check_row, is_choice
 from rlanything.domains.registry import make_domain
 from rlanything.domains.rows import BadProblem
 from rlanything.engines.chat import Chat
-from rlanything.errors import TaskError
+from rlanything.errors import ConfigError, TaskError
 from rlanything.plan.models import check_tools
 from rlanything.types import Task
 
@@ -213,7 +213,27 @@ def test_a_call_is_answered_as_a_tool_and_the_answer_ends_the_episode_without_a_
     assert [o.text for o in seen] == ["42", "6", ""] and [p.kind for p in parsed] == ["call", "call", "answer"]
     assert domain.answer(seen[0]) == [{"role": "tool", "content": "42"}]
     assert [o.done for o in seen] == [False, False, True] and score.success and score.answer == "42"
-    assert seen[-1].results == ("ok",) and not any(o.invalid for o in seen)
+    assert seen[-1].results == ("ok (text)",) and not any(o.invalid for o in seen)
+
+
+@pytest.mark.parametrize(
+    ("answer", "results"), [("42", ("ok (text)",)), ("42.0", ("ok (number)",)), ("six", ("wrong (text)",))]
+)
+def test_the_verdict_on_an_answer_names_the_rule_that_decided(make, answer, results):
+    seen, _, score = play(make(), f"\\boxed{{{answer}}}")
+    assert seen[0].results == results and score.success is results[0].startswith("ok")
+
+
+def test_a_step_may_take_as_long_as_all_calls_of_a_response(make):
+    domain = make(session_s=60.0)
+    domain.config.rollout.env_timeout_s = 5 * 60 + 16
+    with pytest.raises(ConfigError, match="rollout.env_timeout_s: found 316, expected more than 316, .*session_s"):
+        domain.prepare(["train"])
+    domain.config.rollout.env_timeout_s += 1
+    domain.prepare(["train"])
+    without = make(session_s=60.0, tool=False)
+    without.config.rollout.env_timeout_s = 1.0
+    without.prepare(["train"])
 
 
 def test_several_calls_of_a_response_are_all_answered_in_order(make):
