@@ -31,9 +31,9 @@ class Chat:
 
     **Special tokens in texts.** A special token that a system, user or tool message spells out (`<|im_end|>` in an
     observation) is encoded as ordinary text: no observation can end a turn or open one. Nothing else about the text's
-    tokens changes, but SentencePiece tokenizers put a space before it and after it. In an assistant message it is the
-    token, since models write some themselves (`<|python_tag|>`). Tokens that a tokenizer adds without marking them as
-    special (Qwen's `<tool_call>`) are tokens in every message.
+    tokens changes, but SentencePiece tokenizers put a space before it and after it. In an assistant message that holds
+    of the tokens that make turns or stand for images alone: models write others themselves (`<|python_tag|>`). Tokens
+    that a tokenizer adds without marking them as special (Qwen's `<tool_call>`) are tokens in every message.
 
     **Without a chat template** a model continues prompts of the role RAW, up to its eos. All else raises ChatError.
 
@@ -98,7 +98,7 @@ class Chat:
 
     def response_ids(self, text: str) -> list[int]:
         """A text as a response: its ids and the end of the turn."""
-        return self._response(f"{self._template.lead}{text}{self._template.trail}")
+        return self._response(f"{self._template.lead}{self._template.guarded(text)}{self._template.trail}")
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a rendered text, special tokens included; nothing is added."""
@@ -125,14 +125,10 @@ class Chat:
     def _response(self, text: str) -> list[int]:
         """Ids of an assistant's turn. They are cut from a longer text, because SentencePiece tokenizers encode the
         first word of a text otherwise than the same word after the head of the turn."""
-        if self._images and self._images.token in text:
-            raise ChatError(
-                f"an assistant message spells {self._images.token}, which stands for an image; leave it out"
-            )
-        whole = self.encode(f"{self._template.opening}{text}{self._template.end}")
+        whole = self._rendered(f"{self._template.opening}{text}{self._template.end}")
         if whole[: len(self._opening)] == self._opening:
             return whole[len(self._opening) :]
-        return [*self.encode(text), self.end_of_turn]  # the head's last characters merge with the text's first
+        return [*self._rendered(text), self.end_of_turn]  # the head's last characters merge with the text's first
 
     def image_tokens(self, size: tuple[int, int]) -> int:
         """Tokens of an image of `size` (width, height) [pixels]; 0 if the model reads no images. Raises ChatError."""

@@ -28,6 +28,7 @@ class ImageReader:
     """
 
     def __init__(self, model: ModelConfig, config: Any, tokenizer: Any) -> None:
+        self._name = model.path
         self.token_id: int = config.image_token_id
         self.token: str = tokenizer.convert_ids_to_tokens(self.token_id)
         self._merge: int = config.vision_config.spatial_merge_size
@@ -48,11 +49,12 @@ class ImageReader:
         """A prompt from ids in which one placeholder stands for each image.
 
         Raises ChatError if a file is no image that the model can read, or if there are more or fewer placeholders than
-        files: an assistant message may spell one.
+        files, as where a chat template leaves images out.
         """
         if (found := sum(token == self.token_id for token in ids)) != len(paths):
             raise ChatError(
-                f"a conversation with {len(paths)} images has {found} times {self.token}; leave it out of texts"
+                f"model {self._name}: its chat template writes {found} times {self.token} for {len(paths)} images; use "
+                "the chat template that belongs to the model"
             )
         grown: list[int] = []
         images: list[Image] = []

@@ -35,6 +35,10 @@ class ChatError(ClearError, ValueError):
     """A tokenizer, a chat template or a message that cannot be used: the message says why and what to do."""
 
 
+def _any_of(tokens: Sequence[str]) -> re.Pattern[str] | None:
+    return re.compile("|".join(map(re.escape, tokens))) if tokens else None
+
+
 def _call(name: str) -> dict[str, Any]:
     return {"type": "function", "id": _ID, "function": {"name": name, "arguments": {}}}
 
@@ -74,7 +78,8 @@ class Template:
         self._tokenizer, self._name, self._image_token = tokenizer, name, image_token
         special = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
         ordered = sorted(special, key=len, reverse=True)  # the longest first, if one begins with another
-        self._spelled = re.compile("|".join(map(re.escape, ordered))) if ordered else None
+        self._spelled = _any_of(ordered)
+        self._structural: re.Pattern[str] | None = None  # not known until the template has rendered something
         self._lacks: dict[str, str] = {}
         # Mistral's older templates move the system text into the last user message: prompts would not grow.
         text, _ = self._tried([system(_MARK), _OPENING, assistant(_ANSWER), _OPENING], [])
@@ -91,6 +96,10 @@ class Template:
                 f"follows, and {last[:20]!r} at the end of a conversation, expected the same special token, which ends "
                 "the turn; correct chat_template.jinja, or mark the token as special in tokenizer_config.json"
             )
+        written = f"{self.opening}{self.end}"
+        if image_token:
+            written += image_token + self._tried(*_NEEDS["images"][:2])[0]
+        self._structural = _any_of([token for token in ordered if token in written])
         self.thought = THOUGHT if self.opening.rstrip().endswith(THOUGHT) else ""
         self.lead = before.removeprefix(self.opening) if before.startswith(self.opening) else ""
         self.trail = after[: len(after) - len(rest)]
@@ -98,8 +107,9 @@ class Template:
     def render(self, messages: Sequence[Message], tools: Sequence[Tool] = (), generate: bool = True) -> str:
         """The text of a conversation; with `generate` up to where the assistant is to speak.
 
-        GUARD stands around every special token that a message other than the assistant's spells out. Raises ChatError
-        if the template lacks a role or tools, or with the template's own complaint.
+        GUARD stands around every special token that a message spells out, but in the assistant's only around those that
+        make turns or stand for images. Raises ChatError if the template lacks a role or tools, or with the template's
+        own complaint.
         """
         self._check(messages, tools)
         try:
@@ -218,18 +228,19 @@ class Template:
             return list(content)
         return "".join(part["text"] for part in content)
 
-    def _guarded(self, message: Message) -> Message:
-        if self._spelled is None or message["role"] == "assistant":
-            return message
-        guarded = {key: self._guard(value) if isinstance(value, str) else value for key, value in message.items()}
-        if isinstance(message["content"], list):
-            guarded["content"] = [
-                p | {"text": self._guard(p["text"])} if "text" in p else p for p in message["content"]
-            ]
-        return guarded
+    def guarded(self, text: str) -> str:
+        """An assistant's text with GUARD around the tokens that make turns or stand for images."""
+        return str(_guard(text, self._structural))
 
-    def _guard(self, text: str) -> str:
-        return self._spelled.sub(rf"{GUARD}\g<0>{GUARD}", text) if self._spelled else text
+    def _guarded(self, message: Message) -> Message:
+        tokens = self._structural if message["role"] == "assistant" else self._spelled
+        content = message["content"]
+        if isinstance(content, list):
+            content = [part if part.get("type") == "image" else _guard(part, tokens) for part in content]
+        else:
+            content = _guard(content, tokens)
+        rest = {key: _guard(value, tokens) for key, value in message.items() if key != "content"}
+        return {**rest, "content": content}
 
 
 class NoTemplate:
@@ -239,6 +250,10 @@ class NoTemplate:
     """
 
     opening = lead = trail = thought = ""
+
+    def guarded(self, text: str) -> str:
+        """The text: without a template no token makes a turn."""
+        return text
 
     def __init__(self, tokenizer: Any, name: str) -> None:
         self._lacking = (
@@ -257,6 +272,15 @@ class NoTemplate:
         raise ChatError(self._lacking)
 
     render = tail = turn = text = _refuse
+
+
+def _guard(value: Any, tokens: re.Pattern[str] | None) -> Any:
+    """GUARD around the tokens that a text spells, and around those in the texts of a list or an object."""
+    if isinstance(value, str):
+        return tokens.sub(rf"{GUARD}\g<0>{GUARD}", value) if tokens else value
+    if isinstance(value, list):
+        return [_guard(each, tokens) for each in value]
+    return {key: _guard(each, tokens) for key, each in value.items()} if isinstance(value, dict) else value
 
 
 def images_of(messages: Sequence[Message]) -> list[str]:

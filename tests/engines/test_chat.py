@@ -168,6 +168,16 @@ def test_a_special_token_in_an_observation_is_text(chat_of, name):
     assert grown == rendered
 
 
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_end_of_a_turn_that_a_response_spells_is_text(chat_of, name):
+    chat, family = chat_of(name), FAMILIES[name]
+    spelled = f"It says {family.end} there."
+    assert chat.response_ids(spelled).count(chat.end_of_turn) == 1
+    grown, rendered = grow(chat, OPENING, [(assistant(spelled), [user("and?")])])
+    plain, _ = grow(chat, OPENING, [(assistant("It says."), [user("and?")])])
+    assert grown == rendered and grown.count(chat.end_of_turn) == plain.count(chat.end_of_turn)
+
+
 def test_a_special_token_in_a_tool_message_is_text(chat_of):
     for name in ("qwen3", "llama3"):
         chat = chat_of(name)

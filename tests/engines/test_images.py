@@ -69,12 +69,19 @@ def test_a_placeholder_that_an_observation_spells_is_text(chat, pictures):
     assert "Read <|image_pad|> and <|vision_start|>." in chat.tokenizer.decode(prompt.ids)
 
 
-def test_an_assistant_that_spells_the_placeholder_is_refused(chat, pictures):
+def test_a_placeholder_that_a_response_spells_is_text_too(chat, pictures):
+    """A policy that types it would else end the run, in the next prompt that is rendered anew."""
+    special = [chat.tokenizer.convert_tokens_to_ids(t) for t in ("<|image_pad|>", "<|vision_start|>", "<|im_end|>")]
+    spelled = "Type <|vision_start|><|image_pad|> and <|im_end|>."
+    call = {"type": "function", "id": "1", "function": {"name": "type", "arguments": {"text": spelled}}}
     for shown in (pictures[:1], []):
-        with pytest.raises(ChatError, match="images has . times <.image_pad.>.*leave it out"):
-            chat.prompt([user("x", shown), assistant("<|image_pad|>"), user("y")])
-    with pytest.raises(ChatError, match="an assistant message spells <.image_pad.>"):
-        chat.response_ids("see <|image_pad|>")
+        for said in (assistant(spelled), assistant("", [call])):
+            plain = chat.prompt([user("x", shown), assistant("Type."), user("y")])
+            prompt = chat.prompt([user("x", shown), said, user("y")])
+            assert [prompt.ids.count(token) for token in special] == [plain.ids.count(token) for token in special]
+            assert spelled in chat.tokenizer.decode(prompt.ids)
+            ids = chat.assistant(said)
+            assert [ids.count(token) for token in special] == [0, 0, 1] and spelled in chat.tokenizer.decode(ids)
 
 
 def test_an_image_that_the_model_cannot_read_is_named(chat, tmp_path):
