@@ -41,6 +41,7 @@ NEEDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 STATUSES = ("success", "failure")
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789`-=[]\\;',./"
+_SHIFTED = dict(zip('~!@#$%^&*()_+{}|:"<>?', "`1234567890-=[]\\;',./", strict=True))  # of an American keyboard
 _NAMED = (
     "enter tab space backspace delete escape up down left right home end pageup pagedown insert shift ctrl alt win "
     "capslock numlock printscreen pause menu"
@@ -48,10 +49,10 @@ _NAMED = (
 KEYS = frozenset((*_LETTERS, *_NAMED))
 ALIASES = {
     "return": "enter", "esc": "escape", "del": "delete", "ins": "insert", "bksp": "backspace", "control": "ctrl",
-    "cmd": "win", "command": "win", "super": "win", "meta": "win", "option": "alt", "spacebar": "space",
+    "cmd": "win", "command": "win", "super": "win", "meta": "win", "option": "alt", "spacebar": "space", " ": "space",
     "page_up": "pageup", "pgup": "pageup", "prior": "pageup", "page_down": "pagedown", "pgdn": "pagedown",
     "next": "pagedown", "arrowup": "up", "arrowdown": "down", "arrowleft": "left", "arrowright": "right",
-    "print": "printscreen", "caps_lock": "capslock", "num_lock": "numlock", "plus": "=", "minus": "-", "apps": "menu",
+    "print": "printscreen", "caps_lock": "capslock", "num_lock": "numlock", "plus": "+", "minus": "-", "apps": "menu",
 }  # fmt: skip
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 
@@ -184,7 +185,10 @@ def _keys(value: Any) -> tuple[str, ...]:
     given = [value] if isinstance(value, str) else value
     if not (isinstance(given, list | tuple) and given and all(isinstance(key, str) and key for key in given)):
         raise InvalidAction(f"keys: found {value!r:.60}, expected a list of names")
-    return tuple(_key(part) for key in given for part in _parts(key))
+    parts = [part for key in given for part in _parts(key)]
+    capital = len(parts) == 1 and len(parts[0]) == 1 and parts[0].isupper()  # but "ctrl+A" means ctrl and the key a
+    keys = [*(["shift"] if capital else []), *(key for part in parts for key in _key(part))]
+    return tuple(dict.fromkeys(keys))
 
 
 def _parts(key: str) -> list[str]:
@@ -192,12 +196,15 @@ def _parts(key: str) -> list[str]:
     return [key] if len(key) == 1 else [part for part in re.split(r"\+(?!$)", key) if part]
 
 
-def _key(name: str) -> str:
+def _key(name: str) -> list[str]:
+    """The keys that make one name: a character above another one needs shift, too."""
     lowered = name.strip().lower() if len(name) > 1 else name.lower()
     plain = lowered.removesuffix("_l").removesuffix("_r")
     plain = ALIASES.get(plain, plain)
-    if plain in KEYS or (len(plain) == 1 and plain.isprintable() and plain.isascii()):
-        return plain
+    if plain in _SHIFTED:
+        return ["shift", _SHIFTED[plain]]
+    if plain in KEYS:
+        return [plain]
     if len(plain) == 1:
         raise InvalidAction(f"keys: found {name!r}, expected a key of an American keyboard; type types any character")
     raise InvalidAction(f"keys: found {name!r:.40}, expected the name of a key")

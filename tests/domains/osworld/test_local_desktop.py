@@ -15,8 +15,9 @@ import psutil
 import pytest
 from desktop_world import few_desktops, folders, isolated, needs_desktops, options, play, with_desktop
 
-from rlanything.domains.osworld.actions import Action, read_response, spoken
-from rlanything.domains.osworld.desktops.backends import make_pool
+from rlanything.domains.osworld.actions import Action, read_arguments, read_response, spoken
+from rlanything.domains.osworld.desktops import local as local_desktop
+from rlanything.domains.osworld.desktops.backends import local, make_pool
 from rlanything.domains.osworld.desktops.client import DesktopFault
 from rlanything.domains.osworld.desktops.local import PREFIX, sweep
 from rlanything.types import Direction, Message, Task
@@ -97,7 +98,9 @@ TEXTS = (
 )  # fmt: skip
 
 
-def test_text_of_any_kind_arrives_exactly_in_an_editor():
+def typed_in_editor(actions: list[Action]) -> list[str]:
+    """The text of an editor that was empty, after each of the actions."""
+
     async def use(desktop):
         guest = desktop.guest
         await guest.upload("~/t.txt", b"")
@@ -105,18 +108,38 @@ def test_text_of_any_kind_arrives_exactly_in_an_editor():
         await asyncio.sleep(1)
         await guest.screenshot(3)
         got = []
-        for text in TEXTS:
+        for action in actions:
             await guest.perform(Action(kind="key", keys=("ctrl", "a")))
             await guest.perform(Action(kind="key", keys=("delete",)))
-            await guest.perform(Action(kind="type", text=text))
+            await guest.perform(action)
             await guest.screenshot(1)
             await guest.perform(Action(kind="key", keys=("ctrl", "s")))
             await guest.screenshot(1)
-            got.append(((await guest.download("~/t.txt")) or b"").decode())
+            got.append(((await guest.download("~/t.txt")) or b"").decode().removesuffix("\n"))
         return got
 
-    got = with_desktop(use)
-    assert [text.removesuffix("\n") for text in got] == [text.removesuffix("\n") for text in TEXTS]
+    return with_desktop(use)
+
+
+def test_text_of_any_kind_arrives_exactly_in_an_editor():
+    got = typed_in_editor([Action(kind="type", text=text) for text in TEXTS])
+    assert got == [text.removesuffix("\n") for text in TEXTS]
+
+
+def test_a_key_types_what_its_name_says():
+    named = {"plus": "+", "space": " ", "shift+b": "B", **{key: key for key in 'Aa<>=~"\\|?(_'}}
+    got = typed_in_editor([read_arguments({"action": "key", "keys": name}) for name in named])
+    assert got == list(named.values())
+
+
+def test_desktop_that_cannot_start_leaves_nothing_and_is_a_fault(monkeypatch):
+    def refused(*given, **options):
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(local_desktop.subprocess, "Popen", refused)
+    with pytest.raises(DesktopFault, match="a desktop did not start: .*temporarily unavailable"):
+        local(options())()
+    assert not folders()
 
 
 def test_failing_set_up_step_is_named(domain):
@@ -167,7 +190,8 @@ import asyncio, sys
 sys.path[:0] = {paths!r}
 from desktop_world import options
 from rlanything.domains.osworld.actions import Action
-from rlanything.domains.osworld.desktops.backends import make_pool
+from rlanything.domains.osworld.desktops import local as local_desktop
+from rlanything.domains.osworld.desktops.backends import local, make_pool
 from rlanything.domains.osworld.desktops.verify import share
 
 async def main(phase):

@@ -40,7 +40,7 @@ class LocalDesktop:
     """One isolated desktop. Nothing of it outlives its process: what it writes lies in its own mount namespace."""
 
     def __init__(self, settings: LocalSettings) -> None:
-        """Start it; `boot` waits until it answers."""
+        """Start it; `boot` waits until it answers. Raises DesktopFault if no process can be had."""
         self.folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))  # only this user can enter it
         (self.folder / "passwd").write_text(isolation.PASSWD)
         (self.folder / "machine-id").write_text(f"{uuid.uuid4().hex}\n")
@@ -49,16 +49,17 @@ class LocalDesktop:
         command = isolation.command(
             self.folder, settings.site, settings.home, settings.screen, settings.limit_mib, numbers
         )
-        self.process = subprocess.Popen(
-            command,
-            env={},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            pass_fds=numbers,
-        )
-        for each in listening:
-            each.close()
+        nothing, pipe = subprocess.DEVNULL, subprocess.PIPE
+        try:
+            self.process = subprocess.Popen(
+                command, env={}, stdin=nothing, stdout=pipe, stderr=subprocess.STDOUT, pass_fds=numbers
+            )
+        except OSError as error:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise DesktopFault(f"a desktop did not start: {error}") from error
+        finally:
+            for each in listening:
+                each.close()
         self.forwarding: Forwarding | None = None
         self.ended_by = ""  # why the pool ended it
         self.guest: Guest
