@@ -192,19 +192,43 @@ elif words[0] == "rm":
 """
 
 
-def test_docker_runs_a_container_for_each_episode_and_removes_only_its_own(tmp_path, monkeypatch):
-    state, bin_folder, disk = tmp_path / "state", tmp_path / "bin", tmp_path / "Ubuntu.qcow2"
+@pytest.fixture
+def docker(tmp_path, monkeypatch) -> Path:
+    """A docker command that starts a guest for each container; its folder holds a file for each, and the calls."""
+    state, bin_folder = tmp_path / "state", tmp_path / "bin"
     state.mkdir()
     bin_folder.mkdir()
+    script = bin_folder / "docker"
+    script.write_text(DOCKER.format(python=sys.executable, state=str(state), fake=str(FAKE)))
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{bin_folder}:{os.environ['PATH']}")
+    return state
+
+
+@pytest.mark.parametrize("closed", ["by its task", "by the pool"])
+def test_docker_desktop_that_is_closed_while_its_container_is_made_leaves_none(docker, closed):
+    options = OsworldOptions(backend="docker", docker_disk="/disk.qcow2", desktops=1, reset_s=10.0)
+
+    async def run():
+        pool = make_pool(options)
+        leased = asyncio.create_task(pool.lease())
+        while not (docker / "calls").exists() or '"run"' not in (docker / "calls").read_text():
+            await asyncio.sleep(0.001)
+        await asyncio.to_thread(pool.close) if closed == "by the pool" else leased.cancel()
+        with pytest.raises((DesktopFault, asyncio.CancelledError)):
+            await leased
+
+    asyncio.run(run())
+    assert [path.name for path in docker.iterdir()] == ["calls"]
+
+
+def test_docker_runs_a_container_for_each_episode_and_removes_only_its_own(tmp_path, docker):
+    state, disk = docker, tmp_path / "Ubuntu.qcow2"
     disk.write_bytes(b"disk")
     (state / "stranger").write_text("1 1 elsewhere:1")
     (state / "other").write_text(f"1 1 {socket.gethostname()}:{os.getpid()}")
     guest = subprocess.Popen(["sleep", "100"])
     (state / "orphan").write_text(f"{guest.pid} 1 {socket.gethostname()}:999999999")
-    script = bin_folder / "docker"
-    script.write_text(DOCKER.format(python=sys.executable, state=str(state), fake=str(FAKE)))
-    script.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{bin_folder}:{os.environ['PATH']}")
     options = OsworldOptions(backend="docker", docker_disk=str(disk), desktops=1, reset_s=10.0)
     with pytest.raises(TaskError, match="docker_image=nowhere: docker pull ended with 1: pull access denied"):
         check_backend(options.model_copy(update={"docker_image": "nowhere"}))

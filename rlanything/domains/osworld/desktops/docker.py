@@ -5,6 +5,7 @@ import logging
 import os
 import socket
 import subprocess
+import threading
 import time
 import uuid
 from contextlib import suppress
@@ -36,8 +37,9 @@ class DockerDesktop:
         self.options, self.ended_by = options, ""
         self.container = f"rlanything-{uuid.uuid4().hex}"
         self._address: Address | None = None
+        self._changing = threading.Lock()  # a container that is being made cannot be removed yet
 
-    async def _run(self) -> None:
+    def _run(self) -> None:
         options = self.options
         published = [word for port in PORTS.values() for word in ("-p", f"127.0.0.1::{port}")]
         devices = ["--device", "/dev/kvm"] if Path("/dev/kvm").exists() else ["-e", "KVM=N"]
@@ -45,7 +47,10 @@ class DockerDesktop:
         disk = ["-v", f"{Path(options.docker_disk).resolve()}:/System.qcow2:ro"]
         named = ["--name", self.container, "--label", f"{LABEL}={_owner()}", "--cap-add", "NET_ADMIN"]
         words = ["run", "-d", *named, *published, *devices, *sizes, *disk, options.docker_image]
-        await asyncio.to_thread(_docker, *words)
+        with self._changing:
+            if not self.alive:
+                raise DesktopFault("a desktop was closed before its container was made")
+            _docker(*words)
 
     @property
     def alive(self) -> bool:
@@ -53,7 +58,7 @@ class DockerDesktop:
 
     async def boot(self) -> None:
         """Start it, and wait until it shows something. Raises DesktopFault."""
-        await self._run()
+        await asyncio.to_thread(self._run)
         address = await self.address()
         until = time.monotonic() + self.options.reset_s
         while True:
@@ -99,9 +104,11 @@ class DockerDesktop:
             await asyncio.to_thread(self.kill)
 
     def kill(self) -> None:
-        if self.container:
-            container, self.container = self.container, ""
-            _remove(container)
+        """`close` without an event loop. It waits for a container that is being made."""
+        container, self.container = self.container, ""
+        if container:
+            with self._changing:
+                _remove(container)
 
 
 def pull(image: str) -> None:
