@@ -32,15 +32,15 @@ def play(config: Config, split: str = "", which: str = "", ask: Ask = input, say
 
 
 def _find(domain: Domain, splits: Sequence[str], which: str) -> Task:
-    """The task in the first of the splits that has it. Raises TaskError, which tells of the first split."""
+    """The task in the first of the splits that has it. Raises TaskError, which tells of every split."""
     faults = []
     for split in splits:
         try:
             domain.prepare([split])
             return _pick(domain.tasks(split), which, split)
         except TaskError as fault:
-            faults.append(fault)
-    raise faults[0]
+            faults.append(str(fault))
+    raise TaskError("\n".join(dict.fromkeys(faults)))
 
 
 def _pick(tasks: list[Task], which: str, split: str) -> Task:
