@@ -55,9 +55,8 @@ def test_hostile_commands_read_and_write_nothing_outside_the_desktop(monkeypatch
         return told, await desktop.guest.execute("id -u; cat /proc/1/environ; ls /proc | grep -c '^[0-9]'", shell=True)
 
     told, state = with_desktop(use)
-    harmless = {"mount", "cat /proc/1/environ | tr '\\0' '\\n' | grep SECRET", "ls /tmp/rlanything*", "ls /home/*/.ssh"}
-    broken_out = {c: t for c, t in told.items() if t[0] == 0 and c not in harmless and t[1].strip() not in ("", "lo")}
-    assert not broken_out
+    own = {"mount": None, "ls /sys/class/net": "lo\n"}  # they show what the desktop has of its own
+    assert not {c: t for c, t in told.items() if t[0] == 0 and own.get(c, "") not in (None, t[1])}
     assert "SECRET" not in "".join(output for _, output in told.values()) + state.output
     assert state.output.startswith("1000")
     assert set(os.listdir("/")) == before and not Path("/usr/bin/owned").exists()

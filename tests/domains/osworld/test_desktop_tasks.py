@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
 import json
 import sys
+from types import SimpleNamespace
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 from builders import config_of
 from desktop_world import SHARED, needs_tasks
+from openpyxl import Workbook
 
 from rlanything.domains.osworld.actions import NEEDS, Action
 from rlanything.domains.osworld.desktops.execution import requests
 from rlanything.domains.osworld.desktops.generator import generated
 from rlanything.domains.osworld.desktops.tasks import read_family, read_splits
+from rlanything.domains.osworld.desktops.verify import LARGEST_UNPACKED, LARGEST_WORKBOOK, share
 from rlanything.domains.parts import RejectedTask
 from rlanything.domains.registry import make_domain
 from rlanything.errors import ConfigError, TaskError
@@ -306,3 +312,31 @@ def test_all_of_osworlds_tasks_and_all_published_families_are_read():
     assert len(splits["test_all"]) == 369 and len(splits["test_nogdrive"]) == 361
     assert len(splits["train_nochrome"]) == 222 and len(splits["test_all_out_of_distribution"]) == 147
     assert sum(len(families[name].verifiers) for name in splits["train_nochrome"]) >= 290
+
+
+def held(content: bytes, check: dict) -> float:
+    """The score of a check on a file with this content."""
+
+    async def download(path):
+        return content
+
+    return asyncio.run(share(SimpleNamespace(download=download), [{"path": "~/f", **check}]))
+
+
+@pytest.mark.parametrize(
+    ("content", "value", "wanted"),
+    [(b"1", 1, 1), (b"1.0", 1, 1), (b"true", 1, 0), (b"1", True, 0), (b"true", True, 1), (b"null", False, 0)],
+)
+def test_a_json_check_tells_a_number_from_a_truth_value(content, value, wanted):
+    assert held(b'{"k": ' + content + b"}", {"kind": "json", "key": "k", "value": value}) == wanted
+
+
+def test_a_workbook_that_unpacks_to_more_than_a_desktop_may_hold_is_not_read():
+    book, content = Workbook(), io.BytesIO()
+    book.active["B2"] = 5
+    book.save(content)
+    check = {"kind": "cell", "cell": "B2", "value": 5}
+    assert held(content.getvalue(), check) == 1.0
+    with ZipFile(content, "a", ZIP_DEFLATED) as packed:
+        packed.writestr("xl/more.xml", bytes(LARGEST_UNPACKED))
+    assert len(content.getvalue()) < LARGEST_WORKBOOK and held(content.getvalue(), check) == 0.0

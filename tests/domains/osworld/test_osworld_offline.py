@@ -253,35 +253,74 @@ def test_fault_of_an_evaluator_or_a_set_up_step_is_named_and_no_score():
     assert Path(ORACLE).exists()
 
 
+def executed(code: str, then: dict) -> tuple[str, float]:
+    """(the fault of a metric that executes `code` of a desktop, the score of `then`, which is asked beside it)."""
+    file = {"type": "vm_file", "path": "/home/user/t.py", "dest": "t.py"}
+    hostile = {"func": "check_python_file_by_test_suite", "result": file, "expected": file}
+
+    async def use(desktop):
+        await desktop.guest.upload("~/t.py", code.encode())
+        oracle, address, family = Oracle(options()), await desktop.address(), SimpleNamespace(id="f")
+        verifiers = [Verifier(instruction="x", evaluator=evaluator) for evaluator in (hostile, then)]
+        try:
+            asked = (oracle.evaluate(verifier, family, address, SCREEN) for verifier in verifiers)
+            return await asyncio.gather(*asked, return_exceptions=True)
+        finally:
+            oracle.close()
+
+    fault, score = with_desktop(use)
+    assert isinstance(fault, DesktopFault)
+    return str(fault), score
+
+
+FAVORITES = {
+    "func": "check_gnome_favorite_apps",
+    "result": {"type": "vm_command_line", "command": ["sh", "-c", "sleep 3; echo \"['vim.desktop']\""]},
+    "expected": {"type": "rule", "rules": {"expected": ["vim.desktop"]}},
+}
+TO_EVERY_FILE = """
+for number in range(3, 64):
+    try:
+        os.write(number, said)
+    except OSError:
+        pass
+os._exit(0)
+"""
+
+
 def test_what_an_agent_leaves_for_an_evaluator_to_execute_reaches_nothing(tmp_path, monkeypatch):
-    """One of OSWorld's metrics evaluates a desktop's output as Python."""
     monkeypatch.setenv("MY_SECRET", "SECRET_VALUE")
     secret = tmp_path / "secret.txt"
     secret.write_text("SECRET_VALUE")
     commands = f"cat {secret} /etc/shadow; env; id -u; touch /usr/owned {tmp_path}/owned; ls /root"
-    look = f"[__import__('os').popen('{commands}').read()]"
-    told = f"raise ValueError({look})"
-    command = ["python3", "-c", f"print({f'exec({told!r})'!r})"]
-    evaluator = {
-        "func": "check_gnome_favorite_apps",
-        "result": {"type": "vm_command_line", "command": command},
-        "expected": {"type": "rule", "rules": {"expected": []}},
-    }
+    look = f"import json, os\nsaid = json.dumps({{'error': os.popen({commands!r}).read()}}).encode()"
+    said, _ = executed(look + TO_EVERY_FILE, FAVORITES)
+    assert "1000" in said and "SECRET" not in said and "root:" not in said
+    assert not (tmp_path / "owned").exists() and not Path("/usr/owned").exists()
+
+
+@pytest.mark.parametrize(
+    "said", ["b'no JSON'", 'b\'{"number": 1, "score": 0.0}\\n\' * 2', "b'[1]'", "b'{\"score\": NaN}'", "b'9' * 2**21"]
+)
+def test_an_answer_that_an_agent_forges_reaches_no_other_episode(said):
+    fault, score = executed(f"import os\nsaid = {said}" + TO_EVERY_FILE, FAVORITES)
+    assert "without an answer" in fault or "found the score" in fault
+    assert score == 1.0
+
+
+def test_a_setting_that_is_no_list_is_not_executed():
+    bad = {**FAVORITES, "result": {"type": "vm_command_line", "command": ["echo", "__import__('os').getpid()"]}}
 
     async def use(desktop):
         oracle = Oracle(options())
         try:
-            with pytest.raises(DesktopFault) as fault:
-                verifier = Verifier(instruction="x", evaluator=evaluator)
-                await oracle.evaluate(verifier, SimpleNamespace(id="f"), await desktop.address(), SCREEN)
+            verifier = Verifier(instruction="x", evaluator=bad)
+            await oracle.evaluate(verifier, SimpleNamespace(id="f"), await desktop.address(), SCREEN)
         finally:
             oracle.close()
-        return str(fault.value)
 
-    said = with_desktop(use)
-    assert "ValueError" in said and "1000" in said
-    assert "SECRET" not in said and "root:" not in said
-    assert not (tmp_path / "owned").exists() and not Path("/usr/owned").exists()
+    with pytest.raises(DesktopFault, match="malformed node"):
+        with_desktop(use)
 
 
 def test_oracle_that_is_closed_ends_the_processes_of_its_requests():

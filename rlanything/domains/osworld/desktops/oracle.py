@@ -1,7 +1,9 @@
 """Client of the oracle: OSWorld's own set-up and evaluators, in a process of their own with their own packages.
 
-The process is isolated, because some evaluators execute what they find on a desktop: it sees its packages, nothing of
-the user's, and cannot write outside a folder in memory. It shares the machine's loopback, which leads it to desktops.
+The process is isolated, because one evaluator executes a desktop's Python files to test them: it sees its packages,
+nothing of the user's, and cannot write outside a folder in memory. Such a file can forge the score of its own episode,
+and nothing else (`check_python_file_by_test_suite`). The process shares the machine's loopback, which leads it to
+desktops.
 """
 
 import asyncio
@@ -62,7 +64,10 @@ class Oracle:
         """The score of OSWorld's evaluator, from 0 to 1. Raises DesktopFault if it broke."""
         task = {"id": family.id, "evaluator": dict(verifier.evaluator), "instruction": verifier.instruction}
         answer = await self._call("evaluate", task, address, screen, self.options.evaluate_s)
-        return float(answer["score"])
+        score = answer.get("score")
+        if not isinstance(score, (int, float)) or not 0 <= score <= 1:
+            raise DesktopFault(f"OSWorld's evaluate: found the score {score!r:.60}, expected a number from 0 to 1")
+        return float(score)
 
     def close(self) -> None:
         """End the process."""

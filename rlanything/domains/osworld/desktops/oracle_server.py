@@ -5,6 +5,7 @@ line. Every request has a process of its own, forked after the slow imports: one
 a state behind.
 """
 
+import ast
 import json
 import os
 import selectors
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 POLL_S = 0.2
+LARGEST_ANSWER = 2**20  # bytes; an evaluator may run what the agent wrote, and that may write here
 STILL_S = 5.0  # longest wait for a screen that stands still after keys that save a file
 sent: list[str] = []  # faults of the guest's answers to set-up steps: OSWorld's controller only logs them
 
@@ -172,7 +174,7 @@ def work(request: dict[str, Any], cache: str, out: int) -> None:
         last = traceback.extract_tb(error.__traceback__)[-1]
         found = {"error": f"{type(error).__name__}: {error} ({Path(last.filename).name}, line {last.lineno})"[:1000]}
     with os.fdopen(out, "w") as file:
-        file.write(json.dumps({"number": request["number"], **found}))
+        file.write(json.dumps(found))
 
 
 def serve() -> None:
@@ -181,7 +183,9 @@ def serve() -> None:
     import desktop_env.controllers.setup  # noqa: F401 (the slow imports, once)
     import desktop_env.evaluators.getters
     import desktop_env.evaluators.metrics  # noqa: F401
+    from desktop_env.evaluators.metrics import basic_os
 
+    basic_os.eval = ast.literal_eval  # it would execute what the desktop's settings hold
     watched, running = selectors.DefaultSelector(), dict[int, Any]()
     watched.register(0, selectors.EVENT_READ)
     print("ready", flush=True)
@@ -190,8 +194,8 @@ def serve() -> None:
         for key, _ in watched.select(POLL_S):
             block = os.read(key.fd, 1 << 20)
             if key.fd != 0:
-                running[key.fd][2].append(block)
-                if not block:
+                running[key.fd][2].extend(block)
+                if not block or len(running[key.fd][2]) > LARGEST_ANSWER:
                     finish(watched, running, key.fd)
                 continue
             if not block:
@@ -211,7 +215,7 @@ def serve() -> None:
                     work(request, cache, writing)
                     os._exit(0)
                 os.close(writing)
-                running[reading] = (child, time.monotonic() + request["limit_s"], [], request["number"], cache)
+                running[reading] = (child, time.monotonic() + request["limit_s"], bytearray(), request["number"], cache)
                 watched.register(reading, selectors.EVENT_READ)
         for fd in [fd for fd, (_, until, *_) in running.items() if time.monotonic() > until or not owner_is_there]:
             finish(watched, running, fd)
@@ -231,7 +235,7 @@ def without_easyocr() -> None:
 
 def finish(watched: selectors.DefaultSelector, running: dict[int, Any], fd: int) -> None:
     """End a request's process and its children, and answer."""
-    child, until, blocks, number, cache = running.pop(fd)
+    child, until, told, number, cache = running.pop(fd)
     try:
         os.killpg(child, signal.SIGKILL)
     except ProcessLookupError:
@@ -241,8 +245,16 @@ def finish(watched: selectors.DefaultSelector, running: dict[int, Any], fd: int)
     watched.unregister(fd)
     os.close(fd)
     late = "it took too long" if time.monotonic() > until else "its process ended without an answer"
-    text = b"".join(blocks).decode()
-    print(text or json.dumps({"number": number, "error": late}), flush=True)
+    print(json.dumps({**(said(told) or {"error": late}), "number": number}), flush=True)
+
+
+def said(told: bytes) -> dict[str, Any]:
+    """What a request's process told, in words of ours: what the agent wrote cannot answer for another request."""
+    try:
+        found = json.loads(told)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 if __name__ == "__main__":

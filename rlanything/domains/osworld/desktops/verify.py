@@ -9,12 +9,14 @@ import io
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
+from zipfile import ZipFile
 
 from openpyxl import load_workbook
 
 from rlanything.domains.osworld.desktops.client import Guest
 
 LARGEST_WORKBOOK = 2**20  # bytes; it is the agent's, and reading it takes seconds a megabyte
+LARGEST_UNPACKED = 8 * 2**20  # bytes of all its parts
 Check = Mapping[str, Any]
 _Holds = Callable[[Guest, Check], Awaitable[bool]]
 
@@ -52,7 +54,7 @@ async def _json(guest: Guest, check: Check) -> bool:
             found = found[int(key)] if isinstance(found, list) else found[key]
     except (ValueError, KeyError, IndexError, TypeError, RecursionError):  # the agent wrote the file
         return False
-    return bool(found == check["value"])
+    return bool(found == check["value"]) and isinstance(found, bool) is isinstance(check["value"], bool)
 
 
 async def _cell(guest: Guest, check: Check) -> bool:
@@ -61,6 +63,8 @@ async def _cell(guest: Guest, check: Check) -> bool:
     if content is None or len(content) > LARGEST_WORKBOOK:
         return False
     found = await asyncio.to_thread(_value, content, check.get("sheet"), check["cell"])
+    if isinstance(found, bool) is not isinstance(wanted, bool):  # True == 1
+        return False
     if isinstance(found, (int, float)) and isinstance(wanted, (int, float)):
         return abs(found - wanted) < 1e-9 * max(1.0, abs(wanted))
     return bool(found == wanted)
@@ -69,6 +73,8 @@ async def _cell(guest: Guest, check: Check) -> bool:
 def _value(content: bytes, sheet: str | None, cell: str) -> Any:
     """A cell's value; None if there is none."""
     try:
+        if sum(part.file_size for part in ZipFile(io.BytesIO(content)).infolist()) > LARGEST_UNPACKED:
+            return None
         book = load_workbook(io.BytesIO(content), data_only=True, read_only=True)
         return (book[sheet] if sheet else book.active)[cell].value
     except Exception:  # the agent wrote the file: openpyxl raises errors of any kind for one made to break it
