@@ -40,6 +40,8 @@ class Guest(BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self.path == "/file" and FAULT in ("locked file", "broken file"):
+            return self.answer(500, b"Permission denied: 'a'" if FAULT == "locked file" else b"disk is gone")
         if self.path != "/execute":
             return self.answer(200, b"{}")
         asked = json.loads(body)

@@ -20,6 +20,7 @@ from rlanything.domains.osworld.desktops import local as local_desktop
 from rlanything.domains.osworld.desktops.backends import local, make_pool
 from rlanything.domains.osworld.desktops.client import DesktopFault
 from rlanything.domains.osworld.desktops.local import PREFIX, sweep
+from rlanything.domains.osworld.desktops.verify import share
 from rlanything.types import Direction, Message, Task
 
 pytestmark = [pytest.mark.integration, needs_desktops]
@@ -140,6 +141,22 @@ def test_desktop_that_cannot_start_leaves_nothing_and_is_a_fault(monkeypatch):
     with pytest.raises(DesktopFault, match="a desktop did not start: .*temporarily unavailable"):
         local(options())()
     assert not folders()
+
+
+def test_what_an_agent_locks_is_a_state_and_no_fault():
+    """A fault would be played again, as often as the agent likes."""
+
+    async def use(desktop):
+        lock = "mkdir -p ~/a/b; echo x > ~/t.txt; chmod 000 ~/a/b ~/t.txt; mkfifo ~/pipe"
+        await desktop.guest.execute(lock, shell=True)
+        paths = ("~/t.txt", "~/pipe", "~/a", "~/a/b/c", "/etc/shadow")
+        checks = [{"kind": "file_text", "path": path, "text": "x"} for path in paths]
+        listed = await desktop.guest._post("/list_directory", {"path": "~/a"})
+        return [await share(desktop.guest, [check]) for check in checks], listed
+
+    shares, listed = with_desktop(use)
+    assert set(shares) == {0.0}
+    assert listed["directory_tree"]["children"] == [{"type": "directory", "name": "b", "children": []}]
 
 
 def test_failing_set_up_step_is_named(domain):

@@ -18,6 +18,7 @@ TYPING_S = 60.0  # time that typing a text may take, and
 BINDING_S = 0.1  # more for each of its characters: those without a key are bound to spare keys in batches
 LARGEST_BYTES = 16 * 2**20  # of a file that is read: it is the agent's
 POLL_S = 0.1  # between two looks at a screen that may still change
+LOCKED = "Permission denied"
 TYPEWRITER = Path(__file__).parent / "guest" / "typewriter.py"
 PREFIX = "import pyautogui; import time; pyautogui.FAILSAFE = False; pyautogui.PAUSE = 0; "
 
@@ -125,12 +126,16 @@ class Guest:
         await self._answered("POST", "/setup/upload", data=form, files={"file_data": ("file", content)})
 
     async def download(self, path: str) -> bytes | None:
-        """A file's content; None if there is no such file, or if it has more than LARGEST_BYTES."""
+        """A file's content; None if there is no such file, if the agent locked it, or if it has more than
+        LARGEST_BYTES."""
         content = b""
         try:
             async with self.client.stream("POST", f"{self.url}/file", data={"file_path": path}) as answer:
                 if answer.status_code not in (200, 404):
-                    raise DesktopFault(f"{self.name}/file answered {answer.status_code}")
+                    told = (await answer.aread()).decode(errors="replace")
+                    if LOCKED in told:  # OSWorld's own server says so
+                        return None
+                    raise DesktopFault(f"{self.name}/file answered {answer.status_code}: {told.strip()[-300:]}")
                 async for block in answer.aiter_bytes():
                     content += block
                     if answer.status_code == 404 or len(content) > LARGEST_BYTES:

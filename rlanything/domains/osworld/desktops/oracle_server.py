@@ -17,31 +17,32 @@ import time
 import traceback
 import types
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 POLL_S = 0.2
 LARGEST_ANSWER = 2**20  # bytes; an evaluator may run what the agent wrote, and that may write here
 STILL_S = 5.0  # longest wait for a screen that stands still after keys that save a file
+COMMANDS = ("execute", "execute_with_verification", "run_python", "run_bash_script")  # routes
+LOCKED = "Permission denied"  # of a file that the agent locked
 sent: list[str] = []  # faults of the guest's answers to set-up steps: OSWorld's controller only logs them
+broken: list[str] = []  # faults of the guest's server in an evaluation: OSWorld's controller takes them for no file
 
 
 class Unavailable(Exception):
     """A file or an address that may not be fetched."""
 
 
-def guard_requests(files: Path, network: bool, host: str) -> None:
-    """Serve files of the mirror in place of the network, and note what the guest answers to set-up steps."""
+def guard_requests(files: Path, network: bool, host: str, port: int) -> None:
+    """Serve files of the mirror in place of the network, and note what the guest's server at `port` fails at."""
     import requests
 
     real = requests.sessions.Session.request
 
     def request(session: Any, method: str, url: str, **given: Any) -> Any:
         if url.startswith((f"http://{host}:", "http://localhost:")):
-            answer = real(session, method, url, **given)
-            if "/setup/" in url:
-                note(url.rpartition("/setup/")[2], answer)
-            return answer
+            return asked(url, url.startswith(f"http://{host}:{port}/"), lambda: real(session, method, url, **given))
         digest = uuid.uuid5(uuid.NAMESPACE_URL, url)  # OSWorld's cache puts the name on the desktop behind it
         if found := sorted(files.glob(f"{digest}_*")):
             return from_file(url, found[0])
@@ -51,6 +52,24 @@ def guard_requests(files: Path, network: bool, host: str) -> None:
         return real(session, method, url, **given)
 
     requests.sessions.Session.request = request  # type: ignore[method-assign, assignment]
+
+
+def asked(url: str, of_server: bool, ask: Callable[[], Any]) -> Any:
+    """The answer of a desktop. What its server fails at is noted. A program or a command that fails is a state."""
+    import requests
+
+    path = url.partition("//")[2].partition("/")[2]
+    try:
+        answer = ask()
+    except requests.RequestException as error:
+        if of_server and (path not in COMMANDS or isinstance(error, requests.ConnectionError)):
+            broken.append(f"/{path}: {type(error).__name__}: {error}")
+        raise
+    if "setup/" in path:
+        note(path.rpartition("setup/")[2], answer)
+    elif of_server and answer.status_code >= 500 and path not in COMMANDS and LOCKED not in answer.text:
+        broken.append(f"/{path} answered {answer.status_code}: {answer.text.strip()[-300:]}")
+    return answer
 
 
 def from_file(url: str, path: Path) -> Any:
@@ -142,7 +161,7 @@ def answer(request: dict[str, Any], cache: str) -> dict[str, Any]:
     from desktop_env.controllers.setup import SetupController
 
     address, task = request["address"], request["task"]
-    guard_requests(Path(request["files"]), request["network"], address["host"])
+    guard_requests(Path(request["files"]), request["network"], address["host"], address["server"])
     os.chdir(cache)
     host, ports = address["host"], (address["server"], address["chromium"], address["vlc"])
     width, height = request["screen"]
@@ -159,7 +178,8 @@ def answer(request: dict[str, Any], cache: str) -> dict[str, Any]:
         current_use_proxy=False, vm_platform="Linux", controller=python, vm_screen_size=(width, height),
         setup_controller=controller,
     )  # fmt: skip
-    return {"score": evaluate(env, controller, task)}
+    score = evaluate(env, controller, task)
+    return {"error": f"the desktop failed: {broken[0]}"} if broken else {"score": score}
 
 
 def work(request: dict[str, Any], cache: str, out: int) -> None:

@@ -247,7 +247,12 @@ def upload() -> str:
 @app.post("/file")
 def file() -> Any:
     path = path_of(request.form["file_path"])
-    return send_file(path, as_attachment=True) if os.path.isfile(path) else (jsonify(error="no such file"), 404)
+    return send_file(path, as_attachment=True) if readable(path) else (jsonify(error="no such file"), 404)
+
+
+def readable(path: str) -> bool:
+    """False of a file that the agent locked, too: what an agent does is no fault of the desktop."""
+    return os.path.isfile(path) and os.access(path, os.R_OK)
 
 
 @app.get("/platform")
@@ -287,7 +292,7 @@ def desktop_path() -> Response:
 def wallpaper() -> Any:
     stored = run(["gsettings", "get", "org.gnome.desktop.background", "picture-uri"])["output"].strip().strip("'")
     path = stored.removeprefix("file://")
-    return send_file(path) if os.path.isfile(path) else (jsonify(error="no wallpaper"), 404)
+    return send_file(path) if readable(path) else (jsonify(error="no wallpaper"), 404)
 
 
 @app.post("/setup/change_wallpaper")
@@ -297,10 +302,9 @@ def change_wallpaper() -> Response:
 
 
 def tree(path: str) -> dict[str, Any]:
-    """A folder as OSWorld's evaluators read it."""
-    children = [
-        tree(e.path) if e.is_dir(follow_symlinks=False) else {"type": "file", "name": e.name} for e in os.scandir(path)
-    ]
+    """A folder as OSWorld's evaluators read it. One that the agent locked has nothing in it."""
+    entries = os.scandir(path) if os.access(path, os.R_OK | os.X_OK) else ()
+    children = [tree(e.path) if e.is_dir(follow_symlinks=False) else {"type": "file", "name": e.name} for e in entries]
     return {"type": "directory", "name": os.path.basename(path), "children": children}
 
 
