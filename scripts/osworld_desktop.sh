@@ -4,13 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=${1:-data/osworld/desktop}
-packages=(
-  bubblewrap xvfb openbox xdotool wmctrl x11-xserver-utils xauth dbus dbus-user-session at-spi2-core libatk-adaptor
-  python3 python3-pip python3-pyatspi python3-tk python3-flask python3-pil python3-lxml python3-xlib
-  pcmanfm gnome-terminal mousepad libreoffice-calc libreoffice-writer libreoffice-impress libreoffice-gtk3 gimp vlc chromium
-  fonts-dejavu-core fonts-liberation desktop-file-utils xdg-utils gsettings-desktop-schemas libglib2.0-bin
-  dconf-gsettings-backend gnome-shell-common adwaita-icon-theme sysstat socat procps jq bc
-)
+mapfile -t packages < rlanything/domains/osworld/desktops/packages.txt
 missing=()
 for package in "${packages[@]}"; do
   dpkg -s "$package" 2> /dev/null | grep -q "^Status: install ok installed" || missing+=("$package")

@@ -15,12 +15,8 @@ from rlanything.domains.osworld.options import OsworldOptions
 from rlanything.errors import TaskError
 
 PER_CORE = 2
-PROGRAMS = {  # of a local desktop, and Debian's package that holds each
-    "bwrap": "bubblewrap", "Xvfb": "xvfb", "openbox": "openbox", "xdotool": "xdotool", "wmctrl": "wmctrl",
-    "xauth": "xauth", "dbus-daemon": "dbus", "xsetroot": "x11-xserver-utils", "pcmanfm": "pcmanfm",
-    "gnome-terminal": "gnome-terminal", "mousepad": "mousepad", "localc": "libreoffice-calc", "gimp": "gimp",
-    "vlc": "vlc", "chromium": "chromium", "gsettings": "libglib2.0-bin",
-}  # fmt: skip
+PACKAGES = Path(__file__).parent / "packages.txt"  # Debian's, of a local desktop
+ASKED = ("dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n")
 PROBE = ("bwrap", "--unshare-user", "--disable-userns", "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/", "true")
 
 
@@ -50,8 +46,22 @@ def check_backend(options: OsworldOptions) -> None:
             pull(options.docker_image)
 
 
+def missing_packages() -> list[str]:
+    """Debian's packages that local desktops need and that are not installed. Raises TaskError without dpkg-query."""
+    wanted = PACKAGES.read_text(encoding="utf-8").split()
+    try:
+        told = subprocess.run([*ASKED, *wanted], capture_output=True, text=True).stdout
+    except OSError as error:
+        raise TaskError(
+            "local desktops run on Debian and systems derived from it: this one has no dpkg-query; use the backend "
+            "docker or endpoint"
+        ) from error
+    installed = {name for name, _, status in (row.partition(" ") for row in told.splitlines()) if status == "installed"}
+    return [name for name in wanted if name not in installed]
+
+
 def _check_local(options: OsworldOptions) -> None:
-    if missing := [package for program, package in PROGRAMS.items() if not shutil.which(program)]:
+    if missing := missing_packages():
         raise TaskError(
             f"local desktops need Debian packages that are not installed; run scripts/osworld_desktop.sh, which does "
             f"the rest, too, or at first: sudo apt-get install {' '.join(missing)}"
