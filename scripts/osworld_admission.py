@@ -18,7 +18,7 @@ from rlanything.config.load import load_as
 from rlanything.config.schema import Config
 from rlanything.domains.base import Env
 from rlanything.domains.osworld.actions import Action
-from rlanything.domains.osworld.desktops.world import DesktopWorld
+from rlanything.domains.osworld.desktops.world import SCORES, DesktopWorld
 from rlanything.domains.osworld.domain import OsworldDomain
 from rlanything.domains.osworld.world import payload
 from rlanything.errors import TaskError
@@ -60,7 +60,7 @@ async def _refusal(env: Env, feasible: bool) -> str:
     finally:
         await env.close()
     if feasible:
-        return f"an untouched desktop scores {score.reward:g}" if score.reward else ""
+        return f"{SCORES} {score.reward:g}" if score.reward else ""
     return "" if score.success else "giving up does not solve it, although it cannot be done"
 
 

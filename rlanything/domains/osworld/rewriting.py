@@ -21,13 +21,13 @@ class FamilyRewriting(Rewriting):
         self.style, self.world, self.max_instruction = style, world, max_instruction
 
     def messages(self, task: Task, direction: Direction, accuracy: float, critic: str) -> list[Message]:
-        checks = self.world.instructions(task.payload["family"])
+        checks = self.world.offered(task.payload["family"])
         now = task.payload["verifier"], task.payload["instruction"]
         return prompts.rewrite(checks, now, direction, accuracy, critic, self.style)
 
     def parse(self, text: str, task: Task, direction: Direction, task_id: str) -> Task:
-        """The proposed variant. Raises RejectedTask by reason: no_proposal, schema, unknown_verifier, too_long or
-        unchanged."""
+        """The proposed variant. Raises RejectedTask by reason: no_proposal, schema, unknown_verifier, one of the
+        backend's (`World.refusal`), too_long or unchanged."""
         found = last_object(text, ())
         if found is None:
             raise RejectedTask("no_proposal", 'no JSON object {"check": "instruction"}')
@@ -35,8 +35,10 @@ class FamilyRewriting(Rewriting):
         if len(found) != 1 or len(texts) != 1:
             raise RejectedTask("schema", f"found {json.dumps(found)[:200]}, expected one check with its instruction")
         [name], family = found, task.payload["family"]
-        if name not in (known := self.world.instructions(family)):
-            raise RejectedTask("unknown_verifier", f"{name}, expected one of {', '.join(known)}")
+        if name not in (known := self.world.verifiers(family)):
+            raise RejectedTask("unknown_verifier", f"{name}, expected one of {', '.join(self.world.offered(family))}")
+        if why := self.world.refusal(family, name):
+            raise RejectedTask(why, f"{name}, expected one of {', '.join(self.world.offered(family))}")
         words = " ".join((texts[0] or known[name]).split())
         if not words.isprintable():
             raise RejectedTask("schema", "found control characters or halves of characters, expected plain text")

@@ -28,8 +28,20 @@ class World(ABC):
         """One task of each family of a split. Raises TaskError if there is no such split."""
 
     @abstractmethod
-    def instructions(self, family: str) -> Mapping[str, str]:
+    def verifiers(self, family: str) -> Mapping[str, str]:
         """The instructions of a family's verifiers, by the verifier's name."""
+
+    @abstractmethod
+    def refusal(self, family: str, verifier: str) -> str:
+        """Why no variant may ask for a verifier; "" if one may.
+
+        `infeasible`: it cannot be done, and variants of that kind would pay a policy that gives up. `pre_solved`: a
+        desktop that nobody touched fulfils it. `not_admitted`: this backend cannot set it up or evaluate it.
+        """
+
+    def offered(self, family: str) -> Mapping[str, str]:
+        """Those of `verifiers` that a variant may ask for."""
+        return {name: text for name, text in self.verifiers(family).items() if not self.refusal(family, name)}
 
     @abstractmethod
     def kind(self, task: Task) -> str:

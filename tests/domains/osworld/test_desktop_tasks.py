@@ -6,15 +6,17 @@ import asyncio
 import io
 import json
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 from builders import config_of
-from desktop_world import SHARED, needs_tasks
+from desktop_world import ORACLE, SHARED, needs_oracle, needs_tasks
 from openpyxl import Workbook
 
 from rlanything.domains.osworld.actions import NEEDS, Action
+from rlanything.domains.osworld.desktops.evaluators import check_evaluators
 from rlanything.domains.osworld.desktops.execution import requests
 from rlanything.domains.osworld.desktops.generator import generated
 from rlanything.domains.osworld.desktops.tasks import read_family, read_splits
@@ -253,25 +255,31 @@ def test_admission_without_refusals_hides_nothing(tmp_path):
     assert [task.id for task in domain.tasks("train")] == ["family/mine"]
 
 
-def test_variants_of_a_family_choose_a_verifier_and_words(tmp_path):
-    domain = domain_of(folder_of(tmp_path, families=[OWN]))
-    [task] = domain.tasks("train")
-    parse = domain.rewriting.parse
-    variant = parse('{"long": "Never ever."}', task, Direction.HARDER, "v")
-    assert domain.kind(variant) == "infeasible" and domain.describe(variant) == "Never ever."
-    for text, reason in (('{"short": "delete A."}', "unchanged"), ('{"huge": "x"}', "unknown_verifier")):
-        with pytest.raises(RejectedTask) as rejected:
-            parse(text, task, Direction.HARDER, "v")
-        assert rejected.value.reason == reason
+WIDER = {**OWN, "verifiers": {**OWN["verifiers"], "wide": checked(kind="exists", path="~/b")}}
 
 
-def test_refused_verifiers_are_neither_tasks_nor_variants(tmp_path):
-    folder = folder_of(tmp_path, families=[OWN], admission_local={"family/mine/long": "solved untouched"})
-    domain = domain_of(folder)
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"short": "delete A."}', "unchanged"),
+        ('{"huge": "x"}', "unknown_verifier"),
+        ('{"long": "Never ever."}', "infeasible"),  # their share is capped
+        ('{"wide": "x"}', "pre_solved"),
+        ('{"wider": "x"}', "not_admitted"),
+    ],
+)
+def test_variants_of_a_family_choose_a_verifier_that_may_be_used_and_words(tmp_path, text, reason):
+    family = {**WIDER, "verifiers": {**WIDER["verifiers"], "wider": checked(kind="exists", path="~/c")}}
+    refused = {"family/mine/wide": "an untouched desktop scores 1", "family/mine/wider": "set-up step 1: no disk"}
+    domain = domain_of(folder_of(tmp_path, families=[family], admission_local=refused))
     [task] = domain.tasks("train")
-    with pytest.raises(RejectedTask) as rejected:
-        domain.rewriting.parse('{"long": "Never ever."}', task, Direction.HARDER, "v")
-    assert rejected.value.reason == "unknown_verifier"
+    with pytest.raises(RejectedTask) as why:
+        domain.rewriting.parse(text, task, Direction.HARDER, "v")
+    assert why.value.reason == reason
+    assert "wide" not in domain.rewriting.messages(task, Direction.HARDER, 1.0, "")[-1]["content"]
+    admitted = domain_of(folder_of(tmp_path, families=[family], admission_local={}))
+    variant = admitted.rewriting.parse('{"wide": "Make b."}', task, Direction.HARDER, "v")
+    assert admitted.kind(variant) == "files" and admitted.describe(variant) == "Make b."
 
 
 def test_tasks_that_cannot_be_done_are_capped_in_training_alone(tmp_path):
@@ -340,3 +348,34 @@ def test_a_workbook_that_unpacks_to_more_than_a_desktop_may_hold_is_not_read():
     with ZipFile(content, "a", ZIP_DEFLATED) as packed:
         packed.writestr("xl/more.xml", bytes(LARGEST_UNPACKED))
     assert len(content.getvalue()) < LARGEST_WORKBOOK and held(content.getvalue(), check) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"func": "exact_mach"}, "mine: verifier a: func: .* no 'exact_mach'; did you mean exact_match"),
+        ({"func": ["exact_match", "zzzz"]}, "no 'zzzz'$"),
+        ({"func": "exact_match", "result": {"type": "vm_fil"}}, "result.type: .*did you mean get_vm_file"),
+        ({"func": "exact_match", "expected": [{}, {"path": "x"}]}, "expected.type: .* no 'get_None'"),
+    ],
+)
+def test_evaluator_that_osworld_does_not_have_is_named_before_a_run(tmp_path, wrong, told):
+    for name, holds in (("metrics", "from .general import exact_match\n"), ("getters", "def get_vm_file(): ...\n")):
+        folder = tmp_path / "lib/python3.11/site-packages/desktop_env/evaluators" / name
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").write_text(holds)
+    right = {"func": "exact_match", "result": {"type": "vm_file"}, "expected": {}}
+    verifiers = {"b": {"instruction": "x", "evaluator": right}, "a": {"instruction": "x", "evaluator": right | wrong}}
+    family = read_family({"id": "mine", "verifiers": verifiers}, "x")
+    with pytest.raises(TaskError, match=told):
+        check_evaluators([family], tmp_path)
+    del verifiers["a"]
+    check_evaluators([read_family({"id": "mine", "verifiers": verifiers}, "x")], tmp_path)
+
+
+@needs_oracle
+@needs_tasks
+def test_every_published_task_asks_for_evaluators_that_there_are():
+    families, _ = read_splits(SHARED)
+    check_evaluators(families.values(), Path(ORACLE))
+    assert len(families) == 592

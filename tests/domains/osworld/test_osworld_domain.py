@@ -147,7 +147,8 @@ def test_the_judge_sees_the_screens_before_and_after_and_shares_what_came_before
 
 def test_the_rewriter_chooses_a_verifier_and_proposals_are_refused_by_reason(domain):
     task = domain.tasks("train")[0]
-    names, now = list(domain.world.library.verifiers(task.payload["family"])), task.payload["verifier"]
+    family, now = task.payload["family"], task.payload["verifier"]
+    names = list(domain.world.offered(family))
     other = next(name for name in names if name != now)
     asked = domain.rewriting.messages(task, Direction.HARDER, 1.0, "")[-1]["content"]
     assert all(f"{name}: " in asked for name in names) and "Make it harder." in asked
@@ -155,7 +156,7 @@ def test_the_rewriter_chooses_a_verifier_and_proposals_are_refused_by_reason(dom
     assert variant.payload == {**task.payload, "verifier": other, "instruction": "do it"}
     assert variant.root_id == variant.parent_id == task.id and domain.identity(variant) != domain.identity(task)
     kept = domain.rewriting.parse(json.dumps({other: None}), task, Direction.HARDER, "q~1")
-    assert kept.payload["instruction"] == domain.world.instructions(task.payload["family"])[other]
+    assert kept.payload["instruction"] == domain.world.offered(task.payload["family"])[other]
     same = json.dumps({now: task.payload["instruction"].upper()})
     for text, reason in (
         ("none", "no_proposal"),
@@ -174,6 +175,23 @@ def test_the_rewriter_chooses_a_verifier_and_proposals_are_refused_by_reason(dom
         with pytest.raises(RejectedTask) as refused:
             domain.rewriting.parse(text, task, Direction.HARDER, "q~1")
         assert refused.value.reason == reason, text
+
+
+def test_no_variant_asks_for_what_cannot_be_done(domain):
+    """Giving up would pay, and the share of such tasks has a limit."""
+    task = feasible(domain, False)
+    payload = task.payload
+    offered = domain.world.offered(payload["family"])
+    assert payload["verifier"] not in offered and len(offered) == len(domain.world.verifiers(payload["family"])) - 1
+    checks, _, _ = domain.rewriting.messages(task, Direction.EASIER, 0.0, "")[-1]["content"].partition("\nTask: ")
+    assert f"{payload['verifier']}: " not in checks
+    with pytest.raises(RejectedTask) as refused:
+        domain.rewriting.parse(json.dumps({payload["verifier"]: "x"}), task, Direction.EASIER, "q~1")
+    assert refused.value.reason == "infeasible"
+    assert domain.rewriting.parse(json.dumps({next(iter(offered)): None}), task, Direction.EASIER, "q~1")
+    for conversation in islice(domain.demonstrations("rewriter", "train", 0), 100):
+        asked, [chosen] = conversation.messages[-2]["content"], json.loads(conversation.messages[-1]["content"])
+        assert f"{chosen}: " in asked
 
 
 def test_demonstrations_act_judge_and_choose_as_the_domain_reads_them(domain):

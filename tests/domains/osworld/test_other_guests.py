@@ -9,15 +9,20 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from builders import config_of
+from desktop_world import ORACLE, needs_oracle
 
 from rlanything.domains.osworld.actions import Action
 from rlanything.domains.osworld.desktops import backends, client
 from rlanything.domains.osworld.desktops.backends import check_backend, make_pool
 from rlanything.domains.osworld.desktops.client import DesktopFault, Guest
 from rlanything.domains.osworld.desktops.endpoint import read_address
+from rlanything.domains.osworld.desktops.oracle import Oracle
+from rlanything.domains.osworld.desktops.tasks import Verifier
+from rlanything.domains.osworld.desktops.verify import share
 from rlanything.domains.osworld.options import OsworldOptions
 from rlanything.domains.registry import make_domain
 from rlanything.errors import TaskError
@@ -91,6 +96,39 @@ def test_guest_that_fails_in_an_episode_is_a_fault_of_the_infrastructure(guests,
 
     with pytest.raises(DesktopFault, match=told):
         used(port, look)
+
+
+@needs_oracle
+@pytest.mark.parametrize("checks", [True, False], ids=["our checks", "OSWorld's evaluator"])
+def test_file_that_an_agent_locked_fails_the_task_and_a_guest_that_cannot_read_one_is_a_fault(guests, checks):
+    ours = {"checks": [{"kind": "file_text", "path": "/a", "text": "x"}]}
+    theirs = {
+        "func": "compare_text_file",
+        "result": {"type": "vm_file", "path": "/a", "dest": "a"},
+        "expected": {"type": "vm_file", "path": "/b", "dest": "b"},
+    }
+    verifier = Verifier(instruction="x", evaluator=ours if checks else theirs)
+
+    async def score(port):
+        oracle = Oracle(OsworldOptions(oracle=ORACLE))
+        guest = Guest(f"http://127.0.0.1:{port}")
+        try:
+            if checks:
+                return await share(guest, verifier.checks)
+            address = read_address(f"127.0.0.1:{port}")
+            return await oracle.evaluate(verifier, SimpleNamespace(id="f"), address, (640, 480))
+        finally:
+            await guest.close()
+            oracle.close()
+
+    assert asyncio.run(score(guests("locked file")[1])) == 0.0
+    with pytest.raises(DesktopFault, match="/file answered 500: disk is gone"):
+        asyncio.run(score(guests("broken file")[1]))
+    process, port = guests()
+    process.kill()
+    process.wait()
+    with pytest.raises(DesktopFault, match="/file: "):
+        asyncio.run(score(port))
 
 
 def endpoint_options(port: int, **changed) -> OsworldOptions:
@@ -270,7 +308,10 @@ def test_missing_parts_of_a_backend_are_named_before_a_run(tmp_path, monkeypatch
     for options, told in cases:
         with pytest.raises(TaskError, match=told):
             check_backend(options)
-    monkeypatch.setattr(backends, "PROGRAMS", {})
+    monkeypatch.setattr(backends, "ASKED", ("sh", "-c", "echo bubblewrap installed; echo gimp config-files"))
+    with pytest.raises(TaskError, match="apt-get install adwaita-icon-theme .* chromium .* gimp"):
+        check_backend(OsworldOptions(backend="local"))
+    monkeypatch.setattr(backends, "missing_packages", list)
     for name in ("site", "home"):
         (tmp_path / name).mkdir()
     monkeypatch.setattr(backends, "PROBE", ("sh", "-c", "echo no namespaces >&2; exit 1"))
@@ -278,7 +319,7 @@ def test_missing_parts_of_a_backend_are_named_before_a_run(tmp_path, monkeypatch
         check_backend(OsworldOptions(backend="local", home=str(tmp_path)))
     monkeypatch.undo()
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(TaskError, match="apt-get install bubblewrap xvfb openbox"):
+    with pytest.raises(TaskError, match="no dpkg-query; use the backend docker or endpoint"):
         check_backend(OsworldOptions(backend="local"))
 
 

@@ -30,8 +30,11 @@ class CanvasWorld(World):
     def tasks(self, split: str) -> list[Task]:
         return self.library.tasks(split)
 
-    def instructions(self, family: str) -> Mapping[str, str]:
+    def verifiers(self, family: str) -> Mapping[str, str]:
         return {name: instruction(v.goals) for name, v in self.library.verifiers(family).items()}
+
+    def refusal(self, family: str, verifier: str) -> str:
+        return "" if self.library.verifiers(family)[verifier].feasible else "infeasible"
 
     def kind(self, task: Task) -> str:
         """The kind of the goal, "several", or "impossible"."""

@@ -85,7 +85,7 @@ class DesktopDemonstrating(Demonstrating):
     def _rewrite(self, family: Family, rng: random.Random) -> Iterator[Conversation]:
         """Yield the choice of a harder or an easier verifier, or nothing if there is none."""
         ways = {name: len(verifier.solution) for name, verifier in family.verifiers.items() if verifier.solution}
-        checks = self.world.instructions(family.id)
+        checks = self.world.offered(family.id)
         if chosen := choice(checks, {name: ways[name] for name in checks if name in ways}, rng, self.style):
             yield _answered(*chosen)
 

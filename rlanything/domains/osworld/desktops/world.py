@@ -15,6 +15,7 @@ from rlanything.domains.osworld.actions import Action
 from rlanything.domains.osworld.desktops.backends import check_backend, make_pool, size_of
 from rlanything.domains.osworld.desktops.demonstrations import DesktopDemonstrating
 from rlanything.domains.osworld.desktops.env import DesktopEnv
+from rlanything.domains.osworld.desktops.evaluators import check_evaluators
 from rlanything.domains.osworld.desktops.generator import generated
 from rlanything.domains.osworld.desktops.oracle import Oracle
 from rlanything.domains.osworld.desktops.pool import DesktopPool
@@ -24,6 +25,7 @@ from rlanything.domains.osworld.world import World, payload
 from rlanything.errors import ConfigError, TaskError
 from rlanything.types import Task
 
+SCORES = "an untouched desktop scores"  # begins a reason in the file of refusals
 logger = logging.getLogger(__name__)
 
 
@@ -79,11 +81,14 @@ class DesktopWorld(World):
         tasks = [self._task(name) for name in names if f"{name}/{self.families[name].current}" not in self.refused]
         return self._capped(tasks) if split == self.train_split else tasks
 
-    def instructions(self, family: str) -> Mapping[str, str]:
-        usable = {
-            name: v for name, v in self.families[family].verifiers.items() if f"{family}/{name}" not in self.refused
-        }
-        return {name: verifier.instruction for name, verifier in usable.items()}
+    def verifiers(self, family: str) -> Mapping[str, str]:
+        return {name: verifier.instruction for name, verifier in self.families[family].verifiers.items()}
+
+    def refusal(self, family: str, verifier: str) -> str:
+        if not self.families[family].verifiers[verifier].feasible:
+            return "infeasible"
+        why = self.refused.get(f"{family}/{verifier}", "")
+        return "pre_solved" if why.startswith(SCORES) else "not_admitted" if why else ""
 
     def kind(self, task: Task) -> str:
         """The application, or "infeasible"."""
@@ -101,6 +106,7 @@ class DesktopWorld(World):
         found = [self.families[task.payload["family"]] for split in splits for task in self.tasks(split)]
         if any(family.needs_oracle for family in found):
             self.oracle.check()
+            check_evaluators(found, Path(self.options.oracle))
         check_backend(self.options)
 
     def data_files(self) -> list[Path]:
