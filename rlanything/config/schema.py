@@ -328,7 +328,7 @@ class LearnerConfig(Section):
     importance_cap: NonNegativeFloat = 2.0
     """Highest importance weight of the learner's logprobs against the engine's. 0 corrects nothing."""
     micro_batch_tokens: PositiveInt = 8192
-    """Packed tokens of one forward pass [tokens]."""
+    """Packed tokens of one forward pass [tokens]. With `train_vision` its images have at most so many patches, too."""
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     """Type of the forward pass, chosen as the engine's. Master weights are float32."""
     export_dtype: Literal["model", "float32"] = "model"

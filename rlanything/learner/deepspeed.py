@@ -186,9 +186,10 @@ class Learner:
 
     def _micro_batches(self, samples: Sequence[Sample]) -> list[MicroBatch]:
         limit = self.config.micro_batch_tokens
-        trees = build_trees(samples, limit, self.model.pairs_per_token, self.model.positions)
+        patches = self.model.patches_per_token
+        trees = build_trees(samples, limit, self.model.pairs_per_token, self.model.positions, patches)
         # FlexAttention skips masked blocks, so trees share one long row. A dense mask is cheapest in short rows.
-        return pack(trees, limit, limit if self.on_gpu else 0, FLEX_BLOCK if self.on_gpu else 64)
+        return pack(trees, limit, limit if self.on_gpu else 0, FLEX_BLOCK if self.on_gpu else 64, patches)
 
     def _tokens(self, batch: MicroBatch) -> TokenBatch:
         entries = batch.entries

@@ -105,6 +105,12 @@ class TreeModel(nn.Module):
         token = 2 * c.hidden_size * (width + key_heads(c) * head_dim(c)) + 3 * c.hidden_size * mlp
         return token / (2 * 2 * width)
 
+    @property
+    def patches_per_token(self) -> int:
+        """Patches behind a token of an image, if the vision tower keeps its activations of them: if it is trained."""
+        trained = self.vision and any(weight.requires_grad for weight in self.vision.tower.parameters())
+        return self.vision.patches_per_token if self.vision and trained else 0
+
     def forward(self, batch: MicroBatch, temperature: float) -> tuple[Tensor, Tensor]:
         """Log-probabilities and entropies [E] under softmax(logits / temperature)."""
         if self.vision and not batch.images and dist.get_world_size() > 1:

@@ -10,7 +10,7 @@ of one key: a prefix of several keys (a system prompt) is computed once a key.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -125,8 +125,10 @@ def build_trees(
     max_tokens: int,
     pairs_per_token: float = np.inf,
     positions: Callable[[Sample], np.ndarray] = depths,
+    patches_per_token: int = 0,
 ) -> list[Tree]:
-    """Merge samples into trees of at most `max_tokens` tokens; a longer sample is a tree of its own.
+    """Merge samples into trees of at most `max_tokens` tokens, and at most so many patches of images; a longer sample
+    is a tree of its own. `patches_per_token` patches are behind each token of an image; with 0 they are not counted.
 
     `positions` gives the positions [P, T] of a sample's tokens. A token's may depend only on what stands before it.
 
@@ -149,47 +151,68 @@ def build_trees(
         group.sort(key=lambda pair: pair[0])
         members: list[Sample] = []
         shared: list[int] = []
-        size, last = 0, np.empty(0, np.uint32)
+        size, patches, last = 0, 0, np.empty(0, np.uint32)
         for _, identity, sample in group:
             prefix = shared_prefix(last, identity) if members else 0
             fresh = len(sample.ids) - prefix
             masked_pairs = fresh * (size - prefix)
-            if members and (size + fresh > max_tokens or masked_pairs / pairs_per_token > prefix):
+            seen = patches_per_token * num_image_token(sample.images, prefix)
+            too_much = max(size + fresh, patches + seen) > max_tokens
+            if members and (too_much or masked_pairs / pairs_per_token > prefix):
                 trees.append(_merge(members, shared, positions))
-                members, shared, size, prefix = [], [], 0, 0
+                members, shared, size, patches, prefix = [], [], 0, 0, 0
+                seen = patches_per_token * num_image_token(sample.images)
             last = identity
             members.append(sample)
             shared.append(prefix)
             size += len(sample.ids) - prefix
+            patches += seen
         if members:
             trees.append(_merge(members, shared, positions))
     return trees
 
 
-def pack(trees: Sequence[Tree], max_tokens: int, row_tokens: int = 0, multiple: int = 1) -> list[MicroBatch]:
+def pack(
+    trees: Sequence[Tree], max_tokens: int, row_tokens: int = 0, multiple: int = 1, patches_per_token: int = 0
+) -> list[MicroBatch]:
     """Lay trees into micro-batches [B, T] with B * T <= `max_tokens`; a larger tree is a micro-batch of its own.
 
     First fit by decreasing size, so the rows of a micro-batch have similar lengths and small trees fill gaps in earlier
-    rows. Rows have room for at least `row_tokens`; T is a multiple of `multiple`.
+    rows. Rows have room for at least `row_tokens`; T is a multiple of `multiple`. The images of a micro-batch, each
+    counted once, have at most `max_tokens` patches; `patches_per_token` is as for `build_trees`.
     """
-    batches: list[list[list[Tree]]] = [[]]
-    rows: list[list[Tree]] = []  # the rows of all batches
+    batches: list[list[list[Tree]]] = []
+    images: list[dict[str, Image]] = []  # of each batch
+    rows: list[tuple[int, list[Tree]]] = []  # (batch, trees) of the rows of all batches
     free: list[int] = []
+
+    def fits(batch: int, tree: Tree) -> bool:
+        together = images[batch] | {image.digest: image for image in tree.images}
+        return patches_per_token * num_image_token(together.values()) <= max_tokens
+
     length = num_rows = 0
     for tree in sorted(trees, key=lambda tree: -tree.size):
-        fit = next((row for row, room in enumerate(free) if room >= tree.size), None)
+        fit = next((r for r, room in enumerate(free) if room >= tree.size and fits(rows[r][0], tree)), None)
         if fit is None:
-            if len(batches[-1]) == num_rows:
+            if not batches or len(batches[-1]) == num_rows or not fits(len(batches) - 1, tree):
                 length = -(-max(tree.size, row_tokens) // multiple) * multiple
                 num_rows = max(1, max_tokens // length)
                 batches.append([])
-            rows.append([])
-            batches[-1].append(rows[-1])
+                images.append({})
+            rows.append((len(batches) - 1, []))
+            batches[-1].append(rows[-1][1])
             free.append(length)
             fit = len(rows) - 1
-        rows[fit].append(tree)
+        batch, row = rows[fit]
+        row.append(tree)
         free[fit] -= tree.size
-    return [_lay(batch, multiple) for batch in batches[1:]]
+        images[batch] |= {image.digest: image for image in tree.images}
+    return [_lay(batch, multiple) for batch in batches]
+
+
+def num_image_token(images: Iterable[Image], start: int = 0) -> int:
+    """Tokens of the images that begin at `start` or behind it."""
+    return sum(image.num_token for image in images if image.start >= start)
 
 
 def without_weight(batch: MicroBatch) -> MicroBatch:

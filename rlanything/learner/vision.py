@@ -37,6 +37,11 @@ class Vision:
         self._model.get_image_features = partial(self._features, self._model.get_image_features)
         self._processor: Any = AutoImageProcessor.from_pretrained(model.path, trust_remote_code=model.trust_remote_code)
 
+    @property
+    def patches_per_token(self) -> int:
+        """Patches that the tower merges into one token."""
+        return int(self._merge**2)
+
     def positions(self, sample: Sample) -> np.ndarray:
         """Time, row and column of a sample's tokens, shape [3, T], by the model's own rule (M-RoPE)."""
         ids = torch.from_numpy(sample.ids)[None]

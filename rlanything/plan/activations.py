@@ -28,6 +28,10 @@ class Shape:
     vocabulary: int
     known: bool
     """Read from config.json; else guessed from the number of parameters."""
+    tower_width: int = 0
+    """Width of the vision tower, which computes patches."""
+    tower_layers: int = 0
+    """0 without a tower."""
 
     def __str__(self) -> str:
         return f"{self.layers} layers of width {self.width}" + ("" if self.known else ", guessed from its size")
@@ -38,29 +42,36 @@ def model_shape(model: ModelConfig, parameters: float) -> Shape:
     file = local_folder(model.path) / "config.json"
     with suppress(OSError, ValueError):  # a damaged file is named where the model is checked
         found = json.loads(file.read_text(encoding="utf-8"))
-        found = found.get("text_config") or found
+        tower, found = found.get("vision_config") or {}, found.get("text_config") or found
         if "hidden_size" in found and "num_hidden_layers" in found:
             return Shape(
                 width=found["hidden_size"],
                 layers=found["num_hidden_layers"],
                 vocabulary=found.get("vocab_size", VOCABULARY),
                 known=True,
+                tower_width=tower.get("hidden_size", 0),
+                tower_layers=tower.get("depth", 0),
             )
     width = (parameters * ASPECT / 12) ** (1 / 3)
     return Shape(width=round(width), layers=round(width / ASPECT), vocabulary=VOCABULARY, known=False)
 
 
 def activation_bytes(shape: Shape, config: LearnerConfig, on_accelerator: bool) -> float:
-    """Bytes of `micro_batch_tokens` tokens, and of the chunk of logits that is computed at once.
+    """Bytes of `micro_batch_tokens` tokens, of as many patches of images if they train the vision tower, and of the
+    chunk of logits that is computed at once.
 
     With checkpointing each layer keeps its input, and one layer is computed anew.
     """
     wide = 1 if torch_dtype(config.dtype, on_accelerator) is torch.bfloat16 else 2
-    layer = LAYER_BYTES * wide * shape.width
-    if config.gradient_checkpointing:
-        token = shape.layers * CHECKPOINT_BYTES * shape.width + layer
-    else:
-        token = shape.layers * layer
+
+    def kept(width: int, layers: int) -> int:
+        """Bytes of a token, or of a patch."""
+        layer = LAYER_BYTES * wide * width
+        return layers * CHECKPOINT_BYTES * width + layer if config.gradient_checkpointing else layers * layer
+
+    token = kept(shape.width, shape.layers)
+    if config.train_vision and shape.tower_layers:
+        token += kept(shape.tower_width, shape.tower_layers)
     logits = min(
         config.micro_batch_tokens * shape.vocabulary, HEAD_CHUNK_ELEMENTS * (GPU_CHUNKS if on_accelerator else 1)
     )

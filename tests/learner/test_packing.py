@@ -1,6 +1,7 @@
 """Packing must not change what is learned: every token, target and gradient survives the merge into trees."""
 
 from collections import defaultdict
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from rlanything.learner.attention import (
 )
 from rlanything.learner.model import TreeModel
 from rlanything.learner.packing import build_trees, pack, packing_ratio, rank_shares, split_minibatches
-from rlanything.types import Sample
+from rlanything.types import Image, Sample
 
 CPU = torch.device("cpu")
 
@@ -110,6 +111,42 @@ def test_small_trees_fill_what_any_micro_batch_has_left(make_sample):
     samples = [make_sample([i] * n, [n - 1], str(i)) for i, n in enumerate((70, 60, 40, 30), 3)]
     one, other = pack(build_trees(samples, 100), 100, 100)
     assert one.tree_tokens == other.tree_tokens and one.sample_tokens == other.sample_tokens == 100
+
+
+def shown(num: int, first: int, length: int = 12) -> Sample:
+    """A sample of `num` images, numbered from `first` on, of 2 x 2 tokens each, behind a token that no other has."""
+    images = [Image(path="", digest=str(first + i), start=1 + 4 * i, rows=2, columns=2) for i in range(num)]
+    ids, trained = np.full(1 + 4 * num + length, 9), np.zeros(1 + 4 * num + length)
+    ids[0], trained[-1] = 100 * first + num, 1
+    return Sample(ids, trained, trained, trained, key=f"{first}/{num}", images=tuple(images))
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), min_size=1, max_size=20), st.sampled_from([0, 64]))
+@settings(max_examples=100, deadline=None)
+def test_a_micro_batch_has_no_more_patches_than_tokens_may_be(chosen, row_tokens):
+    samples = [shown(num, first) for num, first in chosen]
+    batches = pack(build_trees(samples, 64, patches_per_token=4), 64, row_tokens, 1, 4)
+    for batch in batches:
+        patches = 16 * len({image.digest for image in batch.images})
+        assert batch.ids.size <= 64 and patches <= 64
+    assert sum(batch.sample_tokens for batch in batches) == sum(len(s.ids) for s in samples)
+
+
+def test_patches_of_an_image_that_trees_share_count_once_and_a_tower_that_is_not_trained_counts_none():
+    same, others = [shown(2, 1), shown(2, 1, 9)], [shown(2, 1), shown(3, 3)]
+    same[1] = replace(same[1], key="another", ids=np.r_[7, same[1].ids[1:]])
+    for samples, patches_per_token, num in ((same, 4, 1), (others, 4, 2), (others, 0, 1)):
+        trees = build_trees(samples, 64, patches_per_token=patches_per_token)
+        assert len(trees) == 2 and len(pack(trees, 64, 0, 1, patches_per_token)) == num
+
+
+def test_a_tree_has_no_more_patches_than_tokens_may_be():
+    whole = shown(3, 1)
+    grown = [replace(whole, key="q"), replace(shown(5, 1), key="q", ids=np.r_[whole.ids[0], shown(5, 1).ids[1:]])]
+    assert len(build_trees(grown, 64)) == 1
+    assert (
+        len(build_trees(grown, 80, patches_per_token=4)) == 1 and len(build_trees(grown, 79, patches_per_token=4)) == 2
+    )
 
 
 def tricky_samples(make_sample):

@@ -196,6 +196,15 @@ def test_activations_are_the_inputs_of_checkpointed_layers_and_one_layer_anew(tm
     whole = config.model_copy(update={"gradient_checkpointing": False})
     assert activation_bytes(shape, whole, True) == 48 * layer + logits
     assert activation_bytes(shape, config.model_copy(update={"dtype": "float32"}), True) == kept + 2 * layer + logits
+    tower = '"vision_config": {"hidden_size": 1152, "depth": 27}'
+    (tmp_path / "config.json").write_text(
+        f'{{"text_config": {{"hidden_size": 5120, "num_hidden_layers": 48}}, {tower}}}'
+    )
+    sees = model_shape(ModelConfig(path=str(tmp_path)), 1e9)
+    patches = 32768 * 1152 * (27 * 4 + 34)
+    assert activation_bytes(sees, config, True) == kept + layer + patches + logits
+    frozen = config.model_copy(update={"train_vision": False})
+    assert activation_bytes(sees, frozen, True) == kept + layer + logits
     few = config.model_copy(update={"micro_batch_tokens": 8})
     assert activation_bytes(shape, few, True) == (kept + layer) / 4096 + 8 * VOCABULARY * 12
 
