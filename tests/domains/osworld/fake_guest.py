@@ -35,7 +35,8 @@ class Guest(BaseHTTPRequestHandler):
 
             os._exit(1)
         content = io.BytesIO()
-        Image.new("RGB", (640, 480), "black" if FAULT == "black" else "navy").save(content, "PNG")
+        colour = {"black": "black", "restless": (shots % 256, 0, 0)}.get(FAULT, "navy")
+        Image.new("RGB", (640, 480), colour).save(content, "PNG")
         return self.answer(200, content.getvalue())
 
     def do_POST(self):

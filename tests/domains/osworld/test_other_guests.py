@@ -8,12 +8,13 @@ import os
 import socket
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from builders import config_of
-from desktop_world import ORACLE, needs_oracle
+from desktop_world import ORACLE, needs_oracle, play
 
 from rlanything.domains.osworld.actions import Action
 from rlanything.domains.osworld.desktops import backends, client
@@ -24,8 +25,12 @@ from rlanything.domains.osworld.desktops.oracle import Oracle
 from rlanything.domains.osworld.desktops.tasks import Verifier
 from rlanything.domains.osworld.desktops.verify import share
 from rlanything.domains.osworld.options import OsworldOptions
+from rlanything.domains.osworld.world import payload
 from rlanything.domains.registry import make_domain
-from rlanything.errors import TaskError
+from rlanything.errors import RunError, TaskError
+from rlanything.evaluation.script import play_scripts
+from rlanything.runs.progress import Progress
+from rlanything.types import Task
 
 FAKE = Path(__file__).parent / "fake_guest.py"
 
@@ -96,6 +101,53 @@ def test_guest_that_fails_in_an_episode_is_a_fault_of_the_infrastructure(guests,
 
     with pytest.raises(DesktopFault, match=told):
         used(port, look)
+
+
+def test_screen_that_never_stands_still_is_waited_for_no_longer_than_asked(guests):
+    async def look(guest):
+        await guest.screenshot(0.5)
+        return guest.settled_s
+
+    assert 0.5 <= used(guests("restless")[1], look) < 3 and used(guests()[1], look) < 0.5
+
+
+def test_share_of_the_checks_that_hold_is_the_reward_and_only_all_of_them_are_success(guests, tmp_path):
+    def told(word):
+        return {"kind": "command", "command": ["echo", word], "output": "yes"}
+
+    kinds = {"none": ("no", "no"), "half": ("yes", "no"), "all": ("yes", "yes")}
+    verifiers = {
+        name: {"instruction": name, "evaluator": {"checks": [told(word) for word in words]}}
+        for name, words in kinds.items()
+    }
+    (tmp_path / "families.jsonl").write_text(json.dumps({"id": "f", "verifiers": verifiers}))
+    config = config_of("osworld", **endpoint_options(guests()[1]).model_dump())
+    config.experiment.output_dir, config.dataset.path = str(tmp_path), str(tmp_path)
+    with closing(make_domain(config)) as domain:
+        ending = [Action(kind="terminate", status="success")]
+        scores = {
+            name: play(domain, Task(id="f", payload=payload("family/f", name, "x")), ending)[1] for name in verifiers
+        }
+    assert {name: (score.success, score.reward) for name, score in scores.items()} == {
+        "none": (False, 0.0),
+        "half": (False, 0.5),
+        "all": (True, 1.0),
+    }
+
+
+def test_scripted_solution_that_fails_ends_the_look_at_a_backend_with_its_name(guests, tmp_path, capsys):
+    end = [{"action": "terminate", "status": "success"}]
+    checks = {"checks": [{"kind": "command", "command": ["echo", "yes"], "output": "yes"}]}
+    right = {"instruction": "x", "evaluator": checks, "solution": end}
+    wrong = {**right, "evaluator": {"checks": [{**checks["checks"][0], "not": True}]}}
+    rows = [{"id": name, "verifiers": {"a": verifier}} for name, verifier in (("right", right), ("wrong", wrong))]
+    (tmp_path / "families.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    config = config_of("osworld", **endpoint_options(guests()[1]).model_dump())
+    config.experiment.output_dir = config.dataset.path = str(tmp_path)
+    config.evaluation.splits, config.rollout.env_timeout_s = ["train"], 300.0
+    with pytest.raises(RunError, match="1 of 2 scripted solutions failed.*\n  family/wrong: not solved at the end"):
+        play_scripts(config, Progress())
+    assert "50.0%" in capsys.readouterr().out
 
 
 @needs_oracle

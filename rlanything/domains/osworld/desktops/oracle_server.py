@@ -146,7 +146,11 @@ def evaluate(env: Any, controller: Any, task: dict[str, Any]) -> float:
 
 
 def wait_still(env: Any) -> None:
-    """Wait until two screenshots agree: OSWorld's own pauses are too short for a busy machine."""
+    """Wait until two screenshots agree: OSWorld's own pauses are too short for a busy machine. Our guests wait for
+    their programs, too; others leave `still` unread."""
+    import requests
+
+    requests.get(f"{env.controller.http_server}/screenshot", params={"still": STILL_S}, timeout=2 * STILL_S)
     until, shown = time.monotonic() + STILL_S, env.controller.get_screenshot()
     while time.monotonic() < until:
         time.sleep(POLL_S)

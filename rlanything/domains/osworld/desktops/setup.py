@@ -13,6 +13,7 @@ from rlanything.domains.osworld.desktops.client import DesktopFault, Guest
 
 WINDOW_S = 60.0  # time that a window has to appear
 FIRST_WINDOW_S = 20.0
+DRAWN_S = 20.0  # time that a window has to be drawn, and its program to wait for input
 POLL_S = 0.1
 
 
@@ -58,12 +59,13 @@ def _content(given: Mapping[str, Any]) -> bytes:
 
 
 async def wait_until_drawn(guest: Guest, steps: Sequence[Mapping[str, Any]]) -> None:
-    """Wait, FIRST_WINDOW_S at most, for a first window if a step starts a program: OSWorld's controller does not."""
+    """Wait until a first window is drawn if a step starts a program: OSWorld's controller does not."""
     if not any(step["type"] in ("launch", "open", "chrome_open_tabs") for step in steps):
         return
     until = time.monotonic() + FIRST_WINDOW_S
     while time.monotonic() < until and not await _windows(guest):
         await asyncio.sleep(POLL_S)
+    await guest.screenshot(DRAWN_S)
 
 
 async def _windows(guest: Guest) -> list[str]:
@@ -78,6 +80,9 @@ async def _wait(guest: Guest, title: str) -> None:
     while time.monotonic() < until:
         if any(title.lower() in found.lower() for found in await _windows(guest)):
             await guest.window("activate", title)
+            await guest.screenshot(DRAWN_S)
             return
         await asyncio.sleep(POLL_S)
-    raise DesktopFault(f"no window {title!r} within {WINDOW_S:.0f} s")
+    shown = ", ".join(await _windows(guest)) or "none"
+    running = " ".join((await guest.execute(["ps", "-e", "-o", "comm="])).output.split())
+    raise DesktopFault(f"no window {title!r} within {WINDOW_S:.0f} s; windows: {shown}; programs: {running}")

@@ -116,13 +116,15 @@ def capabilities() -> Response:
 
 @app.get("/screenshot")
 def screenshot() -> Response:
-    """The screen with the pointer, as a PNG. `still` waits until two looks agree, or that many seconds at most."""
+    """The screen with the pointer, as a PNG. `still` waits until two looks agree and no program works between them, or
+    that many seconds at most: on a busy machine the window of a program that starts is empty for a while, and still."""
     limit, started = float(request.args.get("still", 0)), time.monotonic()
     shown = grab()
     while time.monotonic() - started < limit:
+        worked = working()
         time.sleep(POLL_S)
         before, shown = shown, grab()
-        if before.tobytes() == shown.tobytes():
+        if not (worked or working()) and before.tobytes() == shown.tobytes():
             break
     settled_s = time.monotonic() - started
     content = io.BytesIO()
@@ -131,6 +133,21 @@ def screenshot() -> Response:
     answer = send_file(content, mimetype="image/png")
     answer.headers["X-Settled-Seconds"] = f"{settled_s:.3f}"
     return answer
+
+
+def working() -> bool:
+    """True if a thread of another process computes, or waits for a processor or a disk: proc_pid_stat(5)."""
+    for folder in os.scandir("/proc"):
+        if not folder.name.isdecimal() or int(folder.name) == os.getpid():
+            continue
+        for stat in Path(folder.path).glob("task/*/stat"):
+            try:
+                state = stat.read_text(errors="replace").rpartition(")")[2].split()[0]
+            except OSError:  # it has ended
+                continue
+            if state in "RD":
+                return True
+    return False
 
 
 def grab() -> Image.Image:
