@@ -96,9 +96,11 @@ def config_of(folder: Path, output: Path, name: str) -> Config:
     )
 
 
-def test_a_run_with_screenshots_trains_resumes_and_keeps_each_image_once(folder, tmp_path):
-    train(config_of(folder, tmp_path, "whole"))
-    half = config_of(folder, tmp_path, "half")
+@pytest.mark.parametrize("history", ["append_only", pytest.param("paper", marks=pytest.mark.slow)])
+def test_a_run_with_screenshots_trains_resumes_and_keeps_each_image_once(folder, tmp_path, history):
+    whole, half = (config_of(folder, tmp_path, name) for name in ("whole", "half"))
+    whole.rollout.history = half.rollout.history = history
+    train(whole)
     half.experiment.total_step = 1
     train(half)
     half.experiment.total_step = 2

@@ -118,6 +118,18 @@ def test_equal_images_go_through_the_tower_once_wherever_they_stand(folder, pict
     torch.testing.assert_close(sorted(logprobs.tolist()), sorted(expected.tolist()), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(("checkpointing", "num"), [(False, 1), (True, 2)])
+def test_gradient_checkpointing_computes_the_towers_layers_anew_too(folder, samples, checkpointing, num):
+    config = LearnerConfig(dtype="float32", kl_beta=0.0, gradient_checkpointing=checkpointing)
+    with closing(Learner(ModelConfig(path=str(folder)), config, 20)) as learner:
+        computed = []
+        for block in learner.model.vision.tower.blocks:
+            block.register_forward_pre_hook(lambda module, given: computed.append(module))
+        learner.update_supervised(sample_sets(samples))
+        blocks = learner.model.vision.tower.blocks
+        assert [computed.count(block) for block in blocks] == [num] * len(blocks)
+
+
 def model_of(folder):
     return AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32)
 
