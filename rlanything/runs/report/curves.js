@@ -85,7 +85,7 @@ const CHARTS = [
     top: 1,
     rules: [0.5],
     series: evaluated("rm_process_accuracy", false),
-    note: "Scores against the planner’s step labels, which no update sees. Dashed: 50 %.",
+    note: "Votes against the domain’s step labels, which no update sees, on the steps of the policy of that step. Dashed: 50 %.",
   },
   {
     title: "RM accuracy in training",
