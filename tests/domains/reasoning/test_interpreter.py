@@ -156,10 +156,10 @@ def test_random_sessions_equal_a_real_interpreter(sandbox):
             assert how in ("ok", "exception")
 
 
-def test_many_sessions_hold_no_process(sandbox):
+def test_a_thousand_sessions_hold_no_process(sandbox):
     run(session(sandbox), "1", "2")
     before = {p.pid for p in psutil.Process().children(recursive=True)}
-    sessions = [session(sandbox) for _ in range(200)]
+    sessions = [session(sandbox) for _ in range(1000)]
     for i, each in enumerate(sessions):
         run(each, f"x = {i}")
     assert [run(each, "x")[0][0] for each in sessions[:20]] == [str(i) for i in range(20)]
