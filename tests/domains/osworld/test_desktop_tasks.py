@@ -295,6 +295,8 @@ def test_generated_families_are_the_same_every_time_and_have_several_verifiers()
         families = generated(split, 30, 0.2)
         assert families == generated(split, 30, 0.2)
         assert all(len(f.verifiers) > 1 and all(v.solution for v in f.verifiers.values()) for f in families)
+    for family in generated("train", 30, 0.5):  # the rewriter has a longer way to ask for
+        assert len({len(v.solution) for v in family.verifiers.values() if v.feasible}) > 1
     apart = {f.application for f in generated("train", 30, 0)} & {
         f.application for f in generated("eval_out_of_distribution", 30, 0)
     }

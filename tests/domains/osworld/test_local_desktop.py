@@ -73,7 +73,8 @@ def test_demonstrations_are_scripts_as_the_policy_the_judge_and_the_rewriter_rea
     [chosen] = islice(domain.demonstrations("rewriter", "train", 0), 1)
     answer = chosen.messages[-1]["content"]
     asked = chosen.messages[-2]["content"]
-    [family] = [f for f in families.values() if all(f"{n}: {v.instruction}" in asked for n, v in f.verifiers.items())]
+    offered = {f.id: domain.world.offered(f.id) for f in families.values()}
+    [family] = [f for f in families.values() if all(f"{n}: {text}" in asked for n, text in offered[f.id].items())]
     task = next(task for task in tasks if task.payload["family"] == family.id)
     task = Task(id=task.id, payload={**task.payload, "verifier": "another", "instruction": "other words"})
     variant = domain.rewriting.parse(answer, task, Direction.HARDER, "variant").payload

@@ -48,7 +48,7 @@ class DesktopDemonstrating(Demonstrating):
                 "empty for generated tasks, or give data= a file of conversations"
             )
         if role == "rewriter":
-            families = [f for f in families if len({len(v.solution) for v in _scripted(f)}) > 1]
+            families = [family for family in families if len(set(self._ways(family).values())) > 1]
             if not families:
                 raise TaskError(f"split {split}: no family has scripted solutions of different lengths to choose from")
         return self._endless(role, families, random.Random(f"{role}/{seed}"))
@@ -84,10 +84,13 @@ class DesktopDemonstrating(Demonstrating):
 
     def _rewrite(self, family: Family, rng: random.Random) -> Iterator[Conversation]:
         """Yield the choice of a harder or an easier verifier, or nothing if there is none."""
-        ways = {name: len(verifier.solution) for name, verifier in family.verifiers.items() if verifier.solution}
-        checks = self.world.offered(family.id)
-        if chosen := choice(checks, {name: ways[name] for name in checks if name in ways}, rng, self.style):
+        if chosen := choice(self.world.offered(family.id), self._ways(family), rng, self.style):
             yield _answered(*chosen)
+
+    def _ways(self, family: Family) -> dict[str, int]:
+        """The lengths of the scripted solutions of what a variant may ask for."""
+        offered = {name: family.verifiers[name] for name in self.world.offered(family.id)}
+        return {name: len(verifier.solution) for name, verifier in offered.items() if verifier.solution}
 
     def _play(self, family: Family, verifier: Verifier, actions: Sequence[Action]) -> tuple[Observation, list[Step]]:
         """The first observation, and the steps that these actions are."""

@@ -80,7 +80,13 @@ def _files(rng: random.Random) -> _Made:
             [{"kind": "exists", "path": f"~/{folder}/{new}/{names[1]}.txt"}],
         ),
     ]
-    kept = rng.sample(verifiers, rng.randint(2, len(verifiers)))
+    rename, copy = verifiers[0], verifiers[2]
+    both = Verifier(  # a longer way, for the rewriter to ask for
+        instruction=f"{rename.instruction[:-1]}, and copy {names[2]}.txt from there to the desktop.",
+        evaluator={"checks": [*(rename.checks or ()), *(copy.checks or ())]},
+        solution=(rename.solution[0], *copy.solution),
+    )
+    kept = [*rng.sample(verifiers, rng.randint(2, len(verifiers))), both]
     return [*config, *_terminal()], kept, f"Rename {absent}.txt in {folder} to {new}.txt."
 
 
@@ -104,7 +110,7 @@ def _text(rng: random.Random) -> _Made:
         (
             f"Put {more} and {other} at the end of {title}, each on a line of its own, and save it.",
             f"{first}\n{second}\n{more}\n{other}",
-            (end, _type(f"\n{more}\n{other}")),
+            (end, _type(f"\n{more}"), _type(f"\n{other}")),
         ),
     ]
     verifiers = [
