@@ -38,7 +38,7 @@ def test_smollm2_takes_one_whole_step(world, smollm2, tmp_path, monkeypatch, eng
     # So small a model never boxes a score: these come in turn, so that turns and judgements differ and both models have
     # something to learn, whatever the CPU's rounding lets them say.
     scores = itertools.cycle([1, 1, 1, -1, -1, -1, -1, 1, 1, 1])
-    monkeypatch.setattr(AlfworldJudging, "parse", lambda self, text: (next(scores), ""))
+    monkeypatch.setattr(AlfworldJudging, "parse", lambda self, text, turn: (next(scores), ""))
     config = small_config(world.games, smollm2, tmp_path, "smollm2", engine)
     config.experiment.total_step, config.experiment.num_thread = 1, 2
     config.dataset.prompt, config.dataset.options = "full", {}
