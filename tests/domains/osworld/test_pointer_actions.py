@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.integration, needs_desktops]
 WINDOW = """
 import tkinter
 root, log = tkinter.Tk(), open("/tmp/events", "a", buffering=1)
+root.title("window.py")
 root.attributes("-fullscreen", True)
 for kind in ("ButtonPress", "ButtonRelease", "KeyPress", "KeyRelease"):
     def told(e, kind=kind):
@@ -65,7 +66,10 @@ def window():
             await desktop.connect()
             await desktop.guest.upload("/tmp/window.py", WINDOW.encode())
             await desktop.guest.launch(["python3", "/tmp/window.py"])
-            await asyncio.sleep(3)
+            while "window.py" not in (await desktop.guest.execute(["wmctrl", "-l"])).output:
+                await asyncio.sleep(0.2)
+            await asyncio.sleep(1)  # the window takes the focus half a second after it is there
+            await desktop.guest.screenshot(10)
 
         async def events(arguments):
             await desktop.guest.execute("true > /tmp/events", shell=True)
