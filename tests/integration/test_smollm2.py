@@ -90,6 +90,8 @@ def test_smollm2_learns_to_call_the_tool_from_synthetic_traces_and_goes_on_by_re
     config.rollout.num_trial, config.rollout.num_rollout_per_trial = 4, 4
     config.rollout.max_interaction_step, config.rollout.max_response_tokens = 5, 64
     config.reward.num_evaluation, config.algorithm.step_weight, config.algorithm.advantage = 0, 0.0, "trajectory"
+    # So small a model may solve none of a step's problems; then the reward of calls tells its episodes apart.
+    config.algorithm.call_bonus, config.algorithm.band = 0.1, [0.0, 1.0]
     config.adaptation.enabled, config.evaluation.splits = False, []
     config.engine.policy, config.training.policy = engine, training.model_copy(update={"lr": 1e-5, "num_update": 1})
     train(config)
