@@ -9,6 +9,7 @@ and evaluators use all others. Source of the routes: github.com/xlang-ai/OSWorld
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import functools
 import io
@@ -136,18 +137,20 @@ def screenshot() -> Response:
 
 
 def working() -> bool:
-    """True if a thread of another process computes, or waits for a processor or a disk: proc_pid_stat(5)."""
-    for folder in os.scandir("/proc"):
-        if not folder.name.isdecimal() or int(folder.name) == os.getpid():
-            continue
-        for stat in Path(folder.path).glob("task/*/stat"):
-            try:
-                state = stat.read_text(errors="replace").rpartition(")")[2].split()[0]
-            except OSError:  # it has ended
-                continue
-            if state in "RD":
-                return True
-    return False
+    """True if a thread of another process computes, or waits for a processor or a disk."""
+    others = (name for name in os.listdir("/proc") if name.isdecimal() and int(name) != os.getpid())
+    return any(state in "RD" for process in others for state in states(process))
+
+
+def states(process: str) -> list[str]:
+    """The states of a process's threads, proc_pid_stat(5). What has ended is left out."""
+    found = []
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{process}/task"):
+            with contextlib.suppress(OSError):
+                told = Path(f"/proc/{process}/task/{thread}/stat").read_text(errors="replace")
+                found.append(told.rpartition(")")[2].split()[0])
+    return found
 
 
 def grab() -> Image.Image:
