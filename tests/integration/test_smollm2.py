@@ -97,6 +97,6 @@ def test_smollm2_learns_to_call_the_tool_from_synthetic_traces_and_goes_on_by_re
     train(config)
     records = read_jsonl(tmp_path / "reasoning/metrics.jsonl")
     assert [r["step"] for r in records] == [1, 2] and all(r["policy/logprob_abs_diff"] < 1e-3 for r in records)
-    assert all(r["action/call"] > 0.2 and r["verdict/ok"] > 0.1 for r in records), "it has learned to call"
+    assert all(r["action/call"] > 0.1 and r["verdict/ok"] > 0.1 for r in records), "it has learned to call"
     turns = [t for row in read_rows(tmp_path / "reasoning/rollouts/step_000002.parquet") for t in row["turns"]]
     assert any(t["text"].startswith("<tool_call>") and t["observation"].isdigit() for t in turns)
