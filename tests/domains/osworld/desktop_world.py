@@ -16,7 +16,6 @@ from builders import config_of
 
 from rlanything.domains.osworld.actions import Action
 from rlanything.domains.osworld.desktops.backends import check_backend, local
-from rlanything.domains.osworld.desktops.client import DesktopFault
 from rlanything.domains.osworld.desktops.local import PREFIX, LocalDesktop
 from rlanything.domains.osworld.options import OsworldOptions
 from rlanything.domains.registry import make_domain
@@ -91,20 +90,12 @@ def isolated() -> list[int]:
 
 
 def play(domain: Any, task: Task, actions: Iterable[Action]) -> tuple[list[Any], Any]:
-    """(observations, score) of an episode with these actions. As in a run, a set-up that breaks is tried once more on a
-    fresh desktop."""
-    actions = list(actions)
+    """(observations, score) of an episode with these actions."""
 
-    async def run(again: bool = True) -> tuple[list[Any], Any]:
+    async def run() -> tuple[list[Any], Any]:
         env = domain.make_env(task)
         try:
-            try:
-                seen = [await env.reset()]
-            except DesktopFault:
-                if again:
-                    await env.close()
-                    return await run(False)
-                raise
+            seen = [await env.reset()]
             for action in actions:
                 seen.append(await env.step(action.to_json()))
             return seen, await env.score(seen[-1])
