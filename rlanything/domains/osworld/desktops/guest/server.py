@@ -9,7 +9,6 @@ and evaluators use all others. Source of the routes: github.com/xlang-ai/OSWorld
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ctypes
 import functools
 import io
@@ -55,6 +54,7 @@ if __name__ == "__main__":  # pyautogui needs the screen when it is imported
     become_second()
     subprocess.run(["/bin/bash", str(HERE / "start.sh")], check=True, stdin=subprocess.DEVNULL)
 
+import programs  # noqa: E402
 import pyautogui  # noqa: E402
 import segments  # noqa: E402
 import typewriter  # noqa: E402
@@ -122,10 +122,10 @@ def screenshot() -> Response:
     limit, started = float(request.args.get("still", 0)), time.monotonic()
     shown = grab()
     while time.monotonic() - started < limit:
-        worked = working()
+        worked = programs.working()
         time.sleep(POLL_S)
         before, shown = shown, grab()
-        if not (worked or working()) and before.tobytes() == shown.tobytes():
+        if not (worked or programs.working()) and before.tobytes() == shown.tobytes():
             break
     settled_s = time.monotonic() - started
     content = io.BytesIO()
@@ -134,23 +134,6 @@ def screenshot() -> Response:
     answer = send_file(content, mimetype="image/png")
     answer.headers["X-Settled-Seconds"] = f"{settled_s:.3f}"
     return answer
-
-
-def working() -> bool:
-    """True if a thread of another process computes, or waits for a processor or a disk."""
-    others = (name for name in os.listdir("/proc") if name.isdecimal() and int(name) != os.getpid())
-    return any(state in "RD" for process in others for state in states(process))
-
-
-def states(process: str) -> list[str]:
-    """The states of a process's threads, proc_pid_stat(5). What has ended is left out."""
-    found = []
-    with contextlib.suppress(OSError):
-        for thread in os.listdir(f"/proc/{process}/task"):
-            with contextlib.suppress(OSError):
-                told = Path(f"/proc/{process}/task/{thread}/stat").read_text(errors="replace")
-                found.append(told.rpartition(")")[2].split()[0])
-    return found
 
 
 def grab() -> Image.Image:
