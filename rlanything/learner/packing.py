@@ -187,6 +187,8 @@ def pack(
     free: list[int] = []
 
     def fits(batch: int, tree: Tree) -> bool:
+        if not patches_per_token:
+            return True
         together = images[batch] | {image.digest: image for image in tree.images}
         return patches_per_token * num_image_token(together.values()) <= max_tokens
 
