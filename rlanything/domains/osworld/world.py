@@ -40,7 +40,7 @@ class World(ABC):
         """
 
     def offered(self, family: str) -> Mapping[str, str]:
-        """Those of `verifiers` that a variant may ask for."""
+        """Return the instructions of the verifiers that a variant may ask for."""
         return {name: text for name, text in self.verifiers(family).items() if not self.refusal(family, name)}
 
     @abstractmethod

@@ -109,7 +109,7 @@ class CanvasDemonstrating(Demonstrating):
     def _rewrite(self, name: str, rng: random.Random) -> Iterator[Conversation]:
         """Yield the choice of a harder or an easier verifier, or nothing if there is none."""
         family = self.library.family(name)
-        verifiers = {key: v for key, v in self.library.verifiers(name).items() if v.feasible}
+        verifiers = self.library.feasible(name)
         ways = {key: distance(v.goals, v.feasible, family.desk) for key, v in verifiers.items()}
         checks = {key: instruction(v.goals) for key, v in verifiers.items()}
 

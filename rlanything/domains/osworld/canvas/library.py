@@ -40,6 +40,10 @@ class FamilyLibrary:
         """The verifiers of a family by name, the shortest way first."""
         return {f"verifier{i}": v for i, v in enumerate(self.family(family).verifiers, 1)}
 
+    def feasible(self, family: str) -> Mapping[str, Verifier]:
+        """The verifiers that can be fulfilled, which variants may ask for."""
+        return {name: verifier for name, verifier in self.verifiers(family).items() if verifier.feasible}
+
     def verifier(self, task: Task) -> Verifier:
         """The verifier of a task."""
         return self.verifiers(task.payload["family"])[task.payload["verifier"]]

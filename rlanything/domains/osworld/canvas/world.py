@@ -34,7 +34,7 @@ class CanvasWorld(World):
         return {name: instruction(v.goals) for name, v in self.library.verifiers(family).items()}
 
     def refusal(self, family: str, verifier: str) -> str:
-        return "" if self.library.verifiers(family)[verifier].feasible else "infeasible"
+        return "" if verifier in self.library.feasible(family) else "infeasible"
 
     def kind(self, task: Task) -> str:
         """The kind of the goal, "several", or "impossible"."""

@@ -273,7 +273,7 @@ def finish(watched: selectors.DefaultSelector, running: dict[int, Any], fd: int)
 
 
 def said(told: bytes) -> dict[str, Any]:
-    """What a request's process told, in words of ours: what the agent wrote cannot answer for another request."""
+    """Return the object that a request's process told, or an empty one: the agent's code may have written it."""
     try:
         found = json.loads(told)
     except (ValueError, RecursionError):
