@@ -19,6 +19,9 @@ for _ in $(seq 200); do [ -S /tmp/.X11-unix/X0 ] && break; sleep 0.05; done
 xset q > /dev/null || { cat /tmp/xvfb.log >&2; exit 1; }
 dbus-daemon --session --address="$DBUS_SESSION_BUS_ADDRESS" --fork
 openbox > /tmp/openbox.log 2>&1 &
-/usr/libexec/at-spi-bus-launcher --launch-immediately > /tmp/at-spi.log 2>&1 &
+# Every GTK program asks for the bus of accessible objects before it shows a window. Asking once starts it, and waits for it:
+# two launchers would otherwise race for its name while the first programs wait.
+dbus-send --session --print-reply --dest=org.a11y.Bus /org/a11y/bus org.a11y.Bus.GetAddress > /tmp/at-spi.log 2>&1 ||
+  { cat /tmp/at-spi.log >&2; exit 1; }
 xsetroot -solid '#3a6ea5'
 pcmanfm --desktop > /tmp/pcmanfm.log 2>&1 &
