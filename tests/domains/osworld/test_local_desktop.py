@@ -257,6 +257,17 @@ asyncio.run(main(sys.argv[1]))
 """
 
 
+STARTER = """
+import os, sys, time
+sys.path[:0] = {paths}
+from desktop_world import local, options
+
+made = [local(options())() for _ in range(4)]
+print(*(os.fstat(desktop.process.stdout.fileno()).st_ino for desktop in made), flush=True)
+time.sleep(60)
+"""
+
+
 @pytest.mark.parametrize("phase", ["boot", "set up", "act", "settle", "evaluate"])
 def test_killed_trainer_leaves_no_process_and_the_next_run_sweeps_its_folders(phase, monkeypatch):
     own = tempfile.TemporaryDirectory(prefix="k")  # other tests sweep the machine's; a socket's path must be short
@@ -274,6 +285,51 @@ def test_killed_trainer_leaves_no_process_and_the_next_run_sweeps_its_folders(ph
     assert below and not alive
     assert sweep() >= 1
     assert not list(Path(tempfile.gettempdir()).glob(f"{PREFIX}{trainer.pid}-*"))
+
+
+def using(pipe: int) -> list[int]:
+    """Processes of the machine whose output goes to a pipe with this number."""
+    found = []
+    for output in Path("/proc").glob("[0-9]*/fd/1"):
+        try:
+            if os.readlink(output) == f"pipe:[{pipe}]":
+                found.append(int(output.parts[2]))
+        except OSError:
+            continue
+    return found
+
+
+def ended(pipes: list[int]) -> bool:
+    """True once no process uses the pipes any more."""
+    until = time.monotonic() + 10
+    while any(using(pipe) for pipe in pipes) and time.monotonic() < until:
+        time.sleep(0.05)
+    return not any(using(pipe) for pipe in pipes)
+
+
+def test_desktop_that_is_killed_while_it_starts_leaves_no_process():
+    make, pipes = local(options()), []
+    for i in range(16):
+        desktop = make()
+        pipes.append(os.fstat(desktop.process.stdout.fileno()).st_ino)
+        time.sleep(0.004 * i)
+        desktop.kill()
+    assert len(set(pipes)) > 1 and ended(pipes)
+
+
+def test_trainer_that_is_killed_while_desktops_start_leaves_no_process(monkeypatch):
+    own = tempfile.TemporaryDirectory(prefix="k")
+    monkeypatch.setattr(tempfile, "tempdir", own.name)
+    program = STARTER.format(paths=[str(Path(__file__).parent), str(Path(__file__).parents[2])])
+    for i in range(4):
+        trainer = subprocess.Popen(
+            [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=os.environ | {"TMPDIR": own.name}
+        )
+        pipes = [int(word) for word in trainer.stdout.readline().split()]
+        time.sleep(0.01 * i)
+        trainer.send_signal(signal.SIGKILL)
+        trainer.wait()
+        assert len(pipes) == 4 and sweep() >= 1 and ended(pipes)
 
 
 def test_sweep_removes_folders_whose_owner_is_dead_and_no_other(tmp_path, monkeypatch):

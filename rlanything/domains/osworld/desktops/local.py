@@ -1,8 +1,11 @@
 """A desktop on this machine: bubblewrap, Xvfb, openbox and Debian's applications."""
 
 import asyncio
+import contextlib
 import os
+import re
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -12,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+import psutil
 
 from rlanything.domains.osworld.desktops import isolation
 from rlanything.domains.osworld.desktops.client import DesktopFault, Guest, connection
@@ -52,7 +56,7 @@ class LocalDesktop:
         nothing, pipe = subprocess.DEVNULL, subprocess.PIPE
         try:
             self.process = subprocess.Popen(
-                command, env={}, stdin=nothing, stdout=pipe, stderr=subprocess.STDOUT, pass_fds=numbers
+                command, env={}, stdin=nothing, stdout=pipe, stderr=subprocess.STDOUT, pass_fds=numbers, process_group=0
             )
         except OSError as error:
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -102,7 +106,8 @@ class LocalDesktop:
 
     def kill(self) -> None:
         """`close` without an event loop."""
-        self.process.kill()
+        if self.alive:
+            os.killpg(self.process.pid, signal.SIGKILL)  # bubblewrap's child leaves the group once it can end by itself
         self.process.wait()
         if self.process.stdout:
             self.process.stdout.close()
@@ -125,18 +130,30 @@ def _listening(path: Path) -> socket.socket:
 
 
 def sweep() -> int:
-    """Remove folders of desktops whose owner is dead; returns how many. Other users' folders stay."""
+    """Remove folders of desktops whose owner is dead; returns how many. Other users' folders stay.
+
+    A bubblewrap whose owner was killed while it started may wait for ever: it is ended.
+    """
+    for process in psutil.process_iter(["name", "cmdline"]):
+        if process.info["name"] == "bwrap" and _owner_is_dead(" ".join(process.info["cmdline"] or ())):
+            with contextlib.suppress(psutil.Error):  # it ended meanwhile, or is another user's
+                process.kill()
     removed = 0
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        owner = folder.name.removeprefix(PREFIX).partition("-")[0]
         try:
             own = folder.stat().st_uid == os.geteuid()
         except FileNotFoundError:
             continue
-        if own and owner.isdecimal() and not Path(f"/proc/{owner}").exists():
+        if own and _owner_is_dead(str(folder)):
             shutil.rmtree(folder, ignore_errors=True)
             removed += 1
     return removed
+
+
+def _owner_is_dead(text: str) -> bool:
+    """True if a text names the folder of a desktop whose owner is no more."""
+    found = re.search(rf"/{PREFIX}(\d+)-", text)
+    return found is not None and not psutil.pid_exists(int(found[1]))
 
 
 async def _answers(client: httpx.AsyncClient) -> bool:

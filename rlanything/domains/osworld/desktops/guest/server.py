@@ -14,6 +14,7 @@ import functools
 import io
 import logging
 import os
+import select
 import shlex
 import socket
 import subprocess
@@ -31,7 +32,7 @@ SCREEN = "Xvfb"  # becomes a child of the first process when the shell that star
 
 def become_second() -> None:
     """Return in a child. This process, the first of the desktop, collects what ends. If the child or the X server ends,
-    or is stopped, it ends, and with it the desktop: the agent's programs did that.
+    or is stopped, it ends, and with it the desktop: the agent's programs did that. It ends with its owner, too.
 
     The agent is the same user. It shall not reach the memory and the sockets of either through /proc or ptrace, so this
     one is made undumpable, prctl(2), which the child inherits.
@@ -42,12 +43,25 @@ def become_second() -> None:
         return
     for number in sys.argv[1:]:
         os.close(int(number))
+    threading.Thread(target=end_with_owner, daemon=True).start()
     while True:
         process = os.waitid(os.P_ALL, 0, os.WEXITED | os.WSTOPPED | os.WNOWAIT).si_pid  # type: ignore[union-attr]
         name = Path(f"/proc/{process}/comm").read_text().strip()
         os.waitid(os.P_PID, process, os.WEXITED | os.WSTOPPED)
         if process == child or name == SCREEN:
             os._exit(1)
+
+
+def end_with_owner() -> None:
+    """End the desktop when nobody holds the other end of its output, which the owner closes by its death, too.
+
+    bubblewrap's --die-with-parent does not cover the time in which it makes the desktop: who kills it then leaves this
+    process behind.
+    """
+    watched = select.poll()
+    watched.register(sys.stdout.fileno(), 0)  # poll(2) tells POLLERR unasked
+    watched.poll()
+    os._exit(1)
 
 
 if __name__ == "__main__":  # pyautogui needs the screen when it is imported
