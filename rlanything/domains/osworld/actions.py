@@ -7,6 +7,7 @@ Source: github.com/QwenLM/Qwen3-VL, cookbooks/computer_use, and the actions that
 
 import json
 import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -215,8 +216,12 @@ def _text(value: Any) -> str:
         raise InvalidAction(f"text: found {value!r:.60}, expected a text")
     if not _is_unicode(value):
         raise InvalidAction("text: found half of a surrogate pair, expected whole characters")
-    if len(value) > MAX_TEXT or "\0" in value:
-        raise InvalidAction(f"text: found {len(value)} characters, expected at most {MAX_TEXT}, none of them NUL")
+    if len(value) > MAX_TEXT:
+        raise InvalidAction(f"text: found {len(value)} characters, expected at most {MAX_TEXT}")
+    if found := next((c for c in value if unicodedata.category(c) == "Cc" and c not in "\t\n\r"), ""):
+        raise InvalidAction(
+            f"text: found {found!r}, which no keyboard types; the action key presses keys by their names"
+        )
     return value
 
 

@@ -16,6 +16,8 @@ import psutil
 import pytest
 from builders import config_of
 from desktop_world import few_desktops, folders, isolated, needs_desktops, options, play, with_desktop
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 
 from rlanything.domains.osworld.actions import Action, read_arguments, read_response, spoken
 from rlanything.domains.osworld.desktops import local as local_desktop
@@ -104,6 +106,9 @@ TEXTS = (
 )  # fmt: skip
 
 
+TYPABLE = st.characters(exclude_categories=["Cs", "Cc", "Cn"]) | st.sampled_from("\n\t ")
+
+
 def typed_in_editor(actions: list[Action]) -> list[str]:
     """The text of an editor that was empty, after each of the actions."""
 
@@ -130,6 +135,13 @@ def typed_in_editor(actions: list[Action]) -> list[str]:
 def test_text_of_any_kind_arrives_exactly_in_an_editor():
     got = typed_in_editor([Action(kind="type", text=text) for text in TEXTS])
     assert got == [text.removesuffix("\n") for text in TEXTS]
+
+
+@pytest.mark.slow
+@settings(max_examples=5, deadline=None, phases=[Phase.generate])  # to shrink an example takes a desktop each time
+@given(texts=st.lists(st.text(TYPABLE, min_size=1, max_size=30), min_size=4, max_size=8))
+def test_any_text_arrives_exactly_in_an_editor(texts):
+    assert typed_in_editor([Action(kind="type", text=text) for text in texts]) == [t.removesuffix("\n") for t in texts]
 
 
 def test_a_key_types_what_its_name_says():
