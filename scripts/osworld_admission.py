@@ -1,8 +1,9 @@
 """Finds which tasks a backend can use: the set-up succeeds, and a desktop that nobody touched scores 0.
 
 `python scripts/osworld_admission.py config=FILE.yaml [split=NAME] [key=value ...]` plays every verifier of the split's
-families untouched, and writes those that are refused to `admission_<backend>.json` in `dataset.path`. Later
-runs leave them out, and the rewriter is not offered them.
+families untouched, and writes why which cannot be used to `admission_<backend>.json` in `dataset.path`, or to
+`admission_<function>_<backend>.json` beside the module of `dataset.options.families`. Later runs leave these out, and
+the rewriter is not offered them.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from pathlib import Path
 
 from rlanything.config.load import load_as
 from rlanything.config.schema import Config
 from rlanything.domains.base import Env
 from rlanything.domains.osworld.actions import Action
-from rlanything.domains.osworld.desktops.world import SCORES, DesktopWorld
+from rlanything.domains.osworld.desktops.admission import SCORES, Admission
+from rlanything.domains.osworld.desktops.world import DesktopWorld
 from rlanything.domains.osworld.domain import OsworldDomain
 from rlanything.domains.osworld.world import payload
 from rlanything.errors import TaskError
@@ -29,10 +30,10 @@ ATTEMPTS = 2  # at a task whose desktop breaks: a fault that passes must not ref
 UNTOUCHED_S = 5.0  # programs write settings a while after they start, which some evaluators take for the solution
 
 
-async def refusals(domain: OsworldDomain, names: Sequence[str], on_end: Callable[[str, str], None]) -> dict[str, str]:
-    """Why verifiers of families are refused, by `family/verifier`. `on_end` gets that name and the reason or ""."""
+async def tried(domain: OsworldDomain, names: Sequence[str], on_end: Callable[[str, str], None]) -> dict[str, str]:
+    """Why verifiers of families cannot be used, or "", by `family/verifier`. `on_end` gets that name and the reason."""
     assert isinstance(domain.world, DesktopWorld)
-    families, limit, refused = domain.world.families, asyncio.Semaphore(domain.world.capacity), dict[str, str]()
+    families, limit, found = domain.world.families, asyncio.Semaphore(domain.world.capacity), dict[str, str]()
 
     async def one(name: str, key: str, feasible: bool) -> None:
         async with limit:
@@ -43,12 +44,11 @@ async def refusals(domain: OsworldDomain, names: Sequence[str], on_end: Callable
                     break
                 except Exception as fault:  # desktops and evaluators are third-party code
                     why = str(fault) or type(fault).__name__
-        if why:
-            refused[f"{name}/{key}"] = why
+        found[f"{name}/{key}"] = why
         on_end(f"{name}/{key}", why)
 
     await asyncio.gather(*(one(n, key, v.feasible) for n in names for key, v in families[n].verifiers.items()))
-    return refused
+    return found
 
 
 async def _refusal(env: Env, feasible: bool) -> str:
@@ -70,22 +70,19 @@ def main() -> None:
     config = load_as(Config, [word for word in sys.argv[1:] if word not in own])
     split = own[0].partition("=")[2] if own else config.dataset.train_split
     with closing(OsworldDomain(config)) as domain:
-        if domain.options.backend == "canvas" or not config.dataset.path:
+        if not isinstance(domain.world, DesktopWorld) or (path := domain.world.admission.path) is None:
             raise TaskError(
-                "admission is for real desktops and the tasks of a folder: set dataset.options.backend and path"
+                "admission is for real desktops with tasks of a folder or a function: set dataset.options.backend, and "
+                "dataset.path or dataset.options.families"
             )
-        path = Path(config.dataset.path) / f"admission_{domain.options.backend}.json"
-        others = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        path.unlink(missing_ok=True)  # all are tried
+        domain.world.admission = Admission()  # all are tried, whatever is known of them
         domain.prepare([split])
         names = [task.payload["family"] for task in domain.tasks(split)]
-        others = {verifier: why for verifier, why in others.items() if verifier.rpartition("/")[0] not in names}
-        path.write_text(json.dumps(others, indent=1), encoding="utf-8")
-        refused = asyncio.run(
-            refusals(domain, names, lambda name, why: print(f"{name}: {why or 'admitted'}", flush=True))
-        )
-    path.write_text(json.dumps(others | refused, indent=1), encoding="utf-8")
-    print(f"{len(refused)} verifiers of {len(names)} families are refused: {path}")
+        found = asyncio.run(tried(domain, names, lambda name, why: print(f"{name}: {why or 'admitted'}", flush=True)))
+    before = {name: why for name, why in Admission.read(path).tried.items() if name.rpartition("/")[0] not in names}
+    path.write_text(json.dumps(before | found, indent=1), encoding="utf-8")
+    refused = sum(bool(why) for why in found.values())
+    print(f"{refused} of {len(found)} verifiers of {len(names)} families are refused: {path}")
 
 
 if __name__ == "__main__":

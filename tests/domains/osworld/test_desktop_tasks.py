@@ -243,11 +243,24 @@ def test_tasks_that_cannot_be_done_are_few_in_the_training_split_whatever_its_na
 
 
 def test_tasks_that_nobody_tried_on_a_backend_are_told(tmp_path, caplog):
-    domain_of(folder_of(tmp_path / "untried", families=[OWN])).tasks("train")
-    assert "admission_local.json: not there" in caplog.text and "osworld_admission.py" in caplog.text
+    known = {"family/mine/short": ""}
+    domain_of(folder_of(tmp_path / "untried", families=[OWN], admission_local=known)).tasks("train")
+    assert "1 of the 2 verifiers of split train were not tried (family/mine/long first)" in caplog.text
+    assert "admission_local.json" in caplog.text and "osworld_admission.py" in caplog.text
     caplog.clear()
-    domain_of(folder_of(tmp_path / "tried", families=[OWN], admission_local={})).tasks("train")
+    known["family/mine/long"] = "set-up step 1: no disk"
+    domain_of(folder_of(tmp_path / "tried", families=[OWN], admission_local=known)).tasks("train")
     assert not caplog.text
+
+
+def test_families_of_a_function_are_tried_and_refused_like_those_of_a_folder(tmp_path, monkeypatch):
+    (tmp_path / "families_tried.py").write_text(f"def rows(split):\n    yield {OWN!r}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    domain = domain_of("", families="families_tried:rows")
+    assert len(domain.tasks("train")) == 1
+    assert domain.world.admission.path == tmp_path / "admission_rows_local.json"
+    domain.world.admission.path.write_text(json.dumps({"mine/short": "an untouched desktop scores 1"}))
+    assert not domain_of("", families="families_tried:rows").tasks("train")
 
 
 def test_admission_without_refusals_hides_nothing(tmp_path):

@@ -1,7 +1,5 @@
 """Real desktops as a backend of OSWorld: the tasks of a folder, or generated ones."""
 
-import json
-import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -12,6 +10,7 @@ from rlanything.config.schema import DatasetConfig
 from rlanything.domains.base import Env
 from rlanything.domains.images import ImageStore
 from rlanything.domains.osworld.actions import Action
+from rlanything.domains.osworld.desktops.admission import SCORES, Admission
 from rlanything.domains.osworld.desktops.backends import check_backend, make_pool, size_of
 from rlanything.domains.osworld.desktops.demonstrations import DesktopDemonstrating
 from rlanything.domains.osworld.desktops.env import DesktopEnv
@@ -24,9 +23,6 @@ from rlanything.domains.osworld.options import OsworldOptions
 from rlanything.domains.osworld.world import World, payload
 from rlanything.errors import ConfigError, TaskError
 from rlanything.types import Task
-
-SCORES = "an untouched desktop scores"  # begins a reason in the file of refusals
-logger = logging.getLogger(__name__)
 
 
 class DesktopWorld(World):
@@ -62,23 +58,20 @@ class DesktopWorld(World):
         return make_pool(self.options)
 
     @cached_property
-    def refused(self) -> Mapping[str, str]:
-        """Why verifiers (`family/verifier`) cannot be used on this backend, as scripts/osworld_admission.py found."""
-        if self.folder is None:
-            return {}
-        path = self.folder / f"admission_{self.options.backend}.json"
-        if path.is_file():
-            return json.loads(path.read_bytes())
-        logger.warning(
-            "%s: not there, so tasks count that this backend may be unable to set up or that are solved untouched; "
-            "scripts/osworld_admission.py finds them",
-            path,
-        )
-        return {}
+    def admission(self) -> Admission:
+        """What scripts/osworld_admission.py found: in the folder, or beside the module of the user's function."""
+        name = f"{self.options.backend}.json"
+        if self.folder:
+            return Admission.read(self.folder / f"admission_{name}")
+        if module := self._module():
+            return Admission.read(module.parent / f"admission_{self.options.families.partition(':')[2]}_{name}")
+        return Admission()
 
     def tasks(self, split: str) -> list[Task]:
         names = self._names(split)
-        tasks = [self._task(name) for name in names if f"{name}/{self.families[name].current}" not in self.refused]
+        self.admission.warn(split, (f"{name}/{key}" for name in names for key in self.families[name].verifiers))
+        admitted = [name for name in names if not self.admission.why(f"{name}/{self.families[name].current}")]
+        tasks = [self._task(name) for name in admitted]
         return self._capped(tasks) if split == self.train_split else tasks
 
     def verifiers(self, family: str) -> Mapping[str, str]:
@@ -87,7 +80,7 @@ class DesktopWorld(World):
     def refusal(self, family: str, verifier: str) -> str:
         if not self.families[family].verifiers[verifier].feasible:
             return "infeasible"
-        why = self.refused.get(f"{family}/{verifier}", "")
+        why = self.admission.why(f"{family}/{verifier}")
         return "pre_solved" if why.startswith(SCORES) else "not_admitted" if why else ""
 
     def kind(self, task: Task) -> str:
@@ -111,8 +104,8 @@ class DesktopWorld(World):
 
     def data_files(self) -> list[Path]:
         if self.function:
-            module = sys.modules[self.options.families.partition(":")[0]]
-            return [Path(module.__file__)] if module.__file__ else []
+            module = self._module()
+            return [module] if module else []
         return sorted([*self.folder.glob("*.json*"), *self.folder.glob("examples/*/*.json")]) if self.folder else []
 
     def figures(self) -> dict[str, float]:
@@ -122,6 +115,11 @@ class DesktopWorld(World):
         if "pool" in vars(self):
             self.pool.close()
         self.oracle.close()
+
+    def _module(self) -> Path | None:
+        """The file of the user's function, if it has one."""
+        module = sys.modules[self.options.families.partition(":")[0]] if self.function else None
+        return Path(module.__file__) if module and module.__file__ else None
 
     def _names(self, split: str) -> list[str]:
         if self.folder is None and split not in self._splits:
