@@ -37,6 +37,7 @@ from rlanything.errors import TaskError
 
 CLICK = "pyautogui.click(900, 500)"
 REPEATS = 30
+PROGRAMS = ("bwrap", "Xvfb", "openbox", "pcmanfm")  # of every desktop
 
 
 def main() -> None:
@@ -159,6 +160,9 @@ def left() -> dict[str, int]:
     """Counts of everything that a desktop could leave behind on this machine."""
     return {
         "processes": len(psutil.Process().children(recursive=True)),
+        "desktops' processes, whoever their parent is": sum(
+            p.name() in PROGRAMS for p in psutil.process_iter(["name"])
+        ),
         "folders": len(list(Path(tempfile.gettempdir()).glob(f"{FOLDERS}*"))),
         "shared memory files": len(os.listdir("/dev/shm")),
         "open files": psutil.Process().num_fds(),

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from rlanything.config.load import load_config, load_sft
+from rlanything.domains.osworld.options import OsworldOptions
 from rlanything.domains.reasoning.domain import ReasoningOptions
 
 ROOT = Path(__file__).parents[2]
@@ -97,6 +98,14 @@ def test_a_recipe_has_the_published_values(name):
         for part in section.split(".") if section else ():
             found = found[part]
         assert {key: found[key] for key in values} == values, section
+
+
+@pytest.mark.parametrize("name", ["osworld_rl", "osworld_eval"])
+def test_osworld_recipes_show_as_many_screens_as_their_engine_takes(name):
+    config = load(name)
+    options = OsworldOptions.model_validate(config.dataset.options)
+    assert (options.backend, options.max_screens, config.engine.policy.max_images) == ("docker", 3, 3)
+    assert config.rollout.history == "paper" and config.rollout.env_timeout_s > options.setup_s + options.evaluate_s
 
 
 @pytest.mark.parametrize("name", ["reasoning_rl", "reasoning_eval", "reasoning_sft"])

@@ -150,7 +150,7 @@ def test_different_screenshots_are_never_merged(samples):
     assert merged < len(same.ids) + 3 and apart == len(same.ids) + len(other.ids) - start
 
 
-@pytest.mark.parametrize("zero_stage", [0, 2])
+@pytest.mark.parametrize("zero_stage", [0, pytest.param(1, marks=pytest.mark.slow), 2])
 def test_it_learns_from_images_and_is_exported_whole(folder, samples, tmp_path, zero_stage):
     config = LearnerConfig(lr=3e-3, num_update=1, kl_beta=0.0, dtype="float32", zero_stage=zero_stage)
     with closing(Learner(ModelConfig(path=str(folder)), config, 20)) as learner:
@@ -187,7 +187,7 @@ def test_what_only_the_screenshots_tell_apart_is_learned(folder, pictures):
     [
         {"zero_stage": 3},
         {"gradient_checkpointing": True},
-        *(pytest.param({"zero_stage": stage}, marks=pytest.mark.slow) for stage in (0, 2)),
+        *(pytest.param({"zero_stage": stage}, marks=pytest.mark.slow) for stage in (0, 1, 2)),
     ],
 )
 def test_texts_alone_and_images_train_in_turn(folder, samples, keys):

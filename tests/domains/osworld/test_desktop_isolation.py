@@ -68,6 +68,7 @@ HOSTILE_ACTIONS = (
     {"action": "type", "text": "touch /tmp/typed_mark ~/typed_mark; rm -rf /usr /opt /run/desk /etc 2> /dev/null\n"},
     {"action": "type", "text": "'); __import__('os').system('touch /tmp/typed_mark2'); print('"},
     {"action": "type", "text": "\x1b]0;title\x07 \x1b[2J \x03\n"},
+    {"action": "type", "text": "printf '\\033]0;title\\007 \\033[2J \\033[?1049h'\n"},
     {"action": "key", "keys": ["'); __import__('os').system('touch /tmp/typed_mark2')#"]},
     {"action": "key", "keys": ["ctrl", "alt", "delete"]},
     {"action": "key", "keys": ["ctrl", "alt", "backspace"]},
@@ -111,7 +112,7 @@ def test_hostile_actions_reach_nothing_outside_the_desktop(domain):
             await env.close()
 
     num_invalid, made, done = asyncio.run(run())
-    assert num_invalid == 5 and not done
+    assert num_invalid == 6 and not done
     assert [path for path in made.split() if path.endswith("typed_mark")], "the commands ran"
     assert "/tmp/typed_mark2\n" not in made
     outside = [Path(tempfile.gettempdir(), name) for name in ("typed_mark", "typed_mark2")]

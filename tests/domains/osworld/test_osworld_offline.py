@@ -341,10 +341,24 @@ def test_oracle_that_is_closed_ends_the_processes_of_its_requests():
     assert len(gone) >= 2 and not alive
 
 
-@pytest.mark.parametrize(("conj", "scores", "wanted"), [("and", ("no", "boom"), 0.0), ("or", ("yes", "boom"), 1.0)])
+@pytest.mark.parametrize(
+    ("conj", "scores", "wanted"),
+    [
+        ("and", ("no", "boom"), 0.0),  # what is not needed is not looked at
+        ("or", ("yes", "boom"), 1.0),
+        ("and", ("yes", "absent"), 0.0),
+        ("or", ("no", "absent"), 0.0),  # OSWorld takes the score before it, and fails if there is none
+        ("or", ("absent", "yes"), 1.0),
+        ("and", ("yes", "yes"), 1.0),
+    ],
+)
 def test_scores_are_combined_as_osworld_does(conj, scores, wanted):
     def result(word):
-        return {"type": "no_such_getter"} if word == "boom" else {"type": "vm_command_line", "command": ["echo", word]}
+        if word == "boom":
+            return {"type": "no_such_getter"}
+        if word == "absent":
+            return {"type": "vm_file", "path": "/home/user/absent.txt", "dest": "absent.txt"}
+        return {"type": "vm_command_line", "command": ["echo", word]}
 
     rule = {"type": "rule", "rules": {"expected": "yes\n"}}
     evaluator = {

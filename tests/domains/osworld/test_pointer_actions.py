@@ -25,20 +25,25 @@ root.bind("<Map>", lambda e: root.after(500, root.focus_force))
 root.mainloop()
 """
 AT = {"coordinate": [500, 250]}  # pixel 960, 270 of 1920 x 1080
+LOW = {"coordinate": [750, 500]}
 # Tk tells the buttons 6 and 7 of a wheel as 4 and 5 with shift.
 
 
 @pytest.mark.parametrize(
     ("arguments", "wanted"),
     [
+        ({"action": "left_click", **LOW}, ["ButtonPress 1 1441 540", "ButtonRelease 1 1441 540"]),
         ({"action": "left_click", **AT}, ["ButtonPress 1 960 270", "ButtonRelease 1 960 270"]),
         ({"action": "right_click", **AT}, ["ButtonPress 3 960 270", "ButtonRelease 3 960 270"]),
         ({"action": "middle_click", **AT}, ["ButtonPress 2 960 270", "ButtonRelease 2 960 270"]),
         ({"action": "double_click", **AT}, ["ButtonPress 1 960 270", "ButtonRelease 1 960 270"] * 2),
         ({"action": "triple_click", **AT}, ["ButtonPress 1 960 270", "ButtonRelease 1 960 270"] * 3),
-        ({"action": "scroll", "pixels": -20, **AT}, ["ButtonPress 5 960 270", "ButtonRelease 5 960 270"] * 2),
+        ({"action": "scroll", "pixels": -20, **LOW}, ["ButtonPress 5 1441 540", "ButtonRelease 5 1441 540"] * 2),
         ({"action": "scroll", "pixels": 10, **AT}, ["ButtonPress 4 960 270", "ButtonRelease 4 960 270"]),
-        ({"action": "hscroll", "pixels": 10, **AT}, ["shift ButtonPress 5 960 270", "shift ButtonRelease 5 960 270"]),
+        (
+            {"action": "hscroll", "pixels": 10, **LOW},
+            ["shift ButtonPress 5 1441 540", "shift ButtonRelease 5 1441 540"],
+        ),
         ({"action": "key_down", "keys": ["shift"]}, ["KeyPress Shift_L"]),
         ({"action": "key_up", "keys": ["shift"]}, ["KeyRelease Shift_L"]),
         ({"action": "key", "keys": ["f5"]}, ["KeyPress F5", "KeyRelease F5"]),
@@ -51,7 +56,7 @@ def test_an_action_reaches_a_window_as_the_events_that_it_names(window, argument
 
 def test_a_drag_presses_where_the_pointer_was_and_releases_where_it_goes(window):
     assert window({"action": "mouse_move", **AT}) == []
-    events = window({"action": "left_click_drag", "coordinate": [750, 500]})
+    events = window({"action": "left_click_drag", **LOW})
     assert events == ["ButtonPress 1 960 270", "ButtonRelease 1 1441 540"]
 
 

@@ -38,7 +38,7 @@ class Admission:
         known = list(verifiers)
         if untried := [verifier for verifier in known if verifier not in self.tried]:
             logger.warning(
-                "%s: %d of the %d verifiers of split %s were not tried (%s first). They count, although this backend may "
-                "be unable to set them up, or solve them untouched; scripts/osworld_admission.py tries them",
+                "%s: %d of the %d verifiers of split %s were not tried (%s first). They count, although this backend "
+                "may be unable to set them up, or solve them untouched; scripts/osworld_admission.py tries them",
                 self.path, len(untried), len(known), split, untried[0],
             )  # fmt: skip

@@ -77,7 +77,7 @@ def _files(rng: random.Random) -> _Made:
         _by_command(
             f"Move {names[1]}.txt in {folder} into a new folder {new} beside it.",
             f"mkdir ~/{folder}/{new} && mv {two} ~/{folder}/{new}/",
-            [{"kind": "exists", "path": f"~/{folder}/{new}/{names[1]}.txt"}],
+            [_true(f"test -e ~/{folder}/{new}/{names[1]}.txt && test ! -e {two}")],
         ),
     ]
     rename, copy = verifiers[0], verifiers[2]
