@@ -2,8 +2,8 @@
 
 `rlanything sft config=FILE.yaml [key=value ...]` trains one role's model on its domain's demonstrations, or on a file
 of conversations. It stops when a measure on held-out tasks reaches its target: the policy's success, the reward model's
-agreement with the truth, or the share of the rewriter's proposals that are valid. If `output` was made from the same
-inputs, it does nothing.
+agreement with the truth (the mean of its shares of good and of bad steps that it knows), or the share of the rewriter's
+proposals that are valid. If `output` was made from the same inputs, it does nothing.
 """
 
 import asyncio
@@ -15,10 +15,12 @@ import random
 import shutil
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from itertools import chain, cycle, islice
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -251,8 +253,11 @@ class WarmStart:
         raise ConfigError(f"role: found reward, but dataset.domain={self.config.dataset.domain} has no judging")
 
     async def _right_scores(self, judging: StepJudging) -> float:
-        """The share of steps that get the score of the judgement that is taught: steps of the policy, or demonstrated
-        ones if none plays."""
+        """How many steps get the score of the judgement that is taught: the mean of the shares of good and of bad ones.
+
+        The share of all would be high for a judge that calls everything bad, where most steps are. The steps are the
+        policy's, or demonstrated ones if none plays.
+        """
         conversations = list(self.held_out)
         if not conversations:
             held_out = self.domain.demonstrations("reward", self.config.measure_split, self.config.seed + 1)
@@ -260,7 +265,10 @@ class WarmStart:
         answers = await self._answers([c.messages[:-1] for c in conversations])
         truths = [judging.parse(c.messages[-1]["content"], c.judged)[0] for c in conversations]
         found = [judging.parse(a, c.judged)[0] for a, c in zip(answers, conversations, strict=True)]
-        return sum(score == truth for score, truth in zip(found, truths, strict=True)) / len(truths)
+        right: dict[int | None, list[bool]] = defaultdict(list)
+        for score, truth in zip(found, truths, strict=True):
+            right[truth].append(score == truth)
+        return fmean(fmean(of_one) for of_one in right.values())
 
     async def _right_tests(self, judging: TestJudging) -> float:
         """The share of unit tests that the tasks' reference programs pass."""
