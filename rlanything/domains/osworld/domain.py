@@ -40,11 +40,12 @@ class OsworldDomain(Domain):
     def _make_world(self) -> World:
         config = self.config
         if self.options.backend == "canvas":
-            if self.options.families:
-                raise ConfigError(
-                    f"dataset.options.families: found {self.options.families!r}, but desktops are drawn; it is for "
-                    "real ones, dataset.options.backend=local, endpoint or docker"
-                )
+            for key, value in (("options.families", self.options.families), ("path", config.dataset.path)):
+                if value:
+                    raise ConfigError(
+                        f"dataset.{key}: found {value!r}, but desktops are drawn, and so are their tasks; it is for "
+                        "real ones, dataset.options.backend=local, endpoint or docker"
+                    )
             max_step = config.rollout.max_interaction_step
             return CanvasWorld(self.options, config.dataset.prompt, self.images, max_step)
         try:

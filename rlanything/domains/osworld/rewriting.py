@@ -42,7 +42,7 @@ class FamilyRewriting(Rewriting):
         words = " ".join((texts[0] or known[name]).split())
         if not words.isprintable():
             raise RejectedTask("schema", "found control characters or halves of characters, expected plain text")
-        if len(words) > self.max_instruction:
+        if texts[0] and len(words) > self.max_instruction:
             raise RejectedTask("too_long", f"{len(words)} characters, more than {self.max_instruction}")
         variant = variant_of(task, payload(family, name, words), direction, task_id)
         if identity(variant) == identity(task):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import json
 import os
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from desktop_world import (
 )
 
 from rlanything.domains.osworld.actions import Action
+from rlanything.types import Task
 
 pytestmark = [pytest.mark.integration, needs_desktops]
 
@@ -149,6 +152,48 @@ def test_agent_cannot_take_the_place_of_the_server():
     assert files == ["8080.sock", "9222.sock", "machine-id", "passwd", "server.sock"]
 
 
+ADD_KEY, SESSION = {"x86_64": 248, "aarch64": 217}[os.uname().machine], -3  # system call, this session's keyring
+FIND = """python3 -c "
+import ctypes, os
+libc, at = ctypes.CDLL(None, use_errno=True), {'x86_64': 250, 'aarch64': 219}[os.uname().machine]
+text = ctypes.create_string_buffer(64)
+for keyring in (-3, -4, -5):
+    found = libc.syscall(at, 10, keyring, b'user', b'rlanything-test', 0)
+    libc.syscall(at, 11, found, text, 64)
+print(text.value)
+" """
+
+
+def test_a_desktop_has_none_of_the_trainers_keys():
+    libc = ctypes.CDLL(None)
+    libc.syscall.restype = ctypes.c_long
+    key = libc.syscall(ADD_KEY, b"user", b"rlanything-test", b"SECRET_KEY", ctypes.c_size_t(10), SESSION)
+    if key < 0:
+        pytest.skip("this machine lets nobody add keys")
+    found = subprocess.run(FIND, shell=True, capture_output=True, text=True).stdout
+    assert "SECRET_KEY" in found, "the trainer's own programs find it"
+
+    async def use(desktop):
+        return (await desktop.guest.execute(FIND, shell=True)).output
+
+    seen = with_desktop(use)
+    assert seen.startswith("b'") and "SECRET" not in seen
+
+
+def test_an_untouched_desktop_solves_nothing_whatever_the_users_umask(tmp_path):
+    domain = desktop_domain(tmp_path, size=20, desktops=1, spares=0)
+    domain.tasks("train")
+    verifiers = ((f.id, name, v) for f in domain.world.families.values() for name, v in f.verifiers.items())
+    family, name = next((f, name) for f, name, v in verifiers if "owner alone" in v.instruction)
+    before = os.umask(0o077)
+    try:
+        task = Task(id="t", payload={"family": family, "verifier": name, "instruction": "x"})
+        assert not play(domain, task, [Action(kind="wait", time=0.0)])[1].success
+    finally:
+        os.umask(before)
+        domain.close()
+
+
 def test_desktops_do_not_see_each_other():
     async def use(first):
         from rlanything.domains.osworld.desktops.backends import local
@@ -204,6 +249,11 @@ def hog(command: str, **limits) -> tuple:
             'time.sleep(60)"',
             "memory",
         ),
+        (
+            'python3 -c "import threading, time; [threading.Thread(target=time.sleep, args=(60,)).start() for _ in '
+            'range(2500)]"',
+            "threads",
+        ),
         ("python3 -c \"import mmap, time; m = mmap.mmap(-1, 2**31); m.write(b'x' * 2**31); time.sleep(60)\"", "memory"),
     ],
 )
@@ -231,8 +281,35 @@ SEGMENTS = (  # 20 segments of 64 MiB each, written and left behind
 )
 
 
+EMPTY_FILES = "python3 -c \"[open(f'/dev/shm/{i}', 'w').close() for i in range(60_000)]\""
+GRAB = """python3 -c "
+import time
+from Xlib import display
+d = display.Display()
+d.grab_server()
+d.sync()
+time.sleep(300)
+" """
+HOLD = """python3 -c "
+import socket, time
+held = []
+for _ in range(2100):
+    held.append(socket.socket(socket.AF_UNIX))
+    held[-1].connect('/tmp/.X11-unix/X0')
+time.sleep(300)
+" """
+STOP_AND_GO = """sh -c '
+sleep 300 & P=$!
+for i in $(seq 300); do kill -STOP $P; kill -CONT $P; done
+exec 2> /dev/null; pkill -9 Xvfb' & exit"""
+
+
 @pytest.mark.parametrize(
-    "command", ["kill -9 -1", "pkill -9 Xvfb", "pkill -STOP Xvfb", "pkill -STOP -f server.py", SEGMENTS]
+    "command",
+    [
+        *("kill -9 -1", "pkill -9 Xvfb", "pkill -STOP Xvfb", "pkill -STOP -f server.py", SEGMENTS),
+        *(EMPTY_FILES, GRAB, HOLD, STOP_AND_GO),
+    ],
 )
 def test_agent_that_kills_or_stops_its_desktop_ends_its_episode_unsolved(domain, command):
     async def run():
@@ -240,8 +317,8 @@ def test_agent_that_kills_or_stops_its_desktop_ends_its_episode_unsolved(domain,
         try:
             await env.reset()
             await env.desktop.guest.launch(f"sleep 0.2; {command}", shell=True)
-            for _ in range(50):
-                seen = await env.step(Action(kind="wait", time=0.1).to_json())
+            for _ in range(100):
+                seen = await env.step(Action(kind="wait", time=0.3).to_json())
                 if seen.done:
                     return seen, await env.score(seen)
         finally:

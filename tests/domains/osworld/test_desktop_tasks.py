@@ -253,6 +253,24 @@ def test_tasks_that_nobody_tried_on_a_backend_are_told(tmp_path, caplog):
     assert not caplog.text
 
 
+def test_own_families_have_lists_of_any_name_and_ids_of_their_own(tmp_path):
+    domain = domain_of(folder_of(tmp_path / "a", families=[OWN], eval={"files": ["mine"]}))
+    assert [task.payload["family"] for task in domain.tasks("eval")] == ["family/mine"]
+    with pytest.raises(TaskError, match="line 2: another row has the id mine, too"):
+        domain_of(folder_of(tmp_path / "b", families=[OWN, OWN]))
+
+
+def test_a_check_keeps_its_own_words_whatever_their_length(tmp_path):
+    long = {
+        **OWN,
+        "verifiers": {**WIDER["verifiers"], "wide": {**WIDER["verifiers"]["wide"], "instruction": "x" * 400}},
+    }
+    domain = domain_of(folder_of(tmp_path, families=[long], admission_local={}))
+    [task] = domain.tasks("train")
+    variant = domain.rewriting.parse('{"wide": null}', task, Direction.HARDER, "v")
+    assert variant.payload["instruction"] == "x" * 400
+
+
 def test_families_of_a_function_are_tried_and_refused_like_those_of_a_folder(tmp_path, monkeypatch):
     (tmp_path / "families_tried.py").write_text(f"def rows(split):\n    yield {OWN!r}\n")
     monkeypatch.syspath_prepend(tmp_path)

@@ -253,59 +253,55 @@ def test_fault_of_an_evaluator_or_a_set_up_step_is_named_and_no_score():
     assert Path(ORACLE).exists()
 
 
-def executed(code: str, then: dict) -> tuple[str, float]:
-    """(the fault of a metric that executes `code` of a desktop, the score of `then`, which is asked beside it)."""
-    file = {"type": "vm_file", "path": "/home/user/t.py", "dest": "t.py"}
-    hostile = {"func": "check_python_file_by_test_suite", "result": file, "expected": file}
-
-    async def use(desktop):
-        await desktop.guest.upload("~/t.py", code.encode())
-        oracle, address, family = Oracle(options()), await desktop.address(), SimpleNamespace(id="f")
-        verifiers = [Verifier(instruction="x", evaluator=evaluator) for evaluator in (hostile, then)]
-        try:
-            asked = (oracle.evaluate(verifier, family, address, SCREEN) for verifier in verifiers)
-            return await asyncio.gather(*asked, return_exceptions=True)
-        finally:
-            oracle.close()
-
-    fault, score = with_desktop(use)
-    assert isinstance(fault, DesktopFault)
-    return str(fault), score
-
-
 FAVORITES = {
     "func": "check_gnome_favorite_apps",
     "result": {"type": "vm_command_line", "command": ["sh", "-c", "sleep 3; echo \"['vim.desktop']\""]},
     "expected": {"type": "rule", "rules": {"expected": ["vim.desktop"]}},
 }
-TO_EVERY_FILE = """
-for number in range(3, 64):
+
+
+def test_no_file_of_a_desktop_is_executed_beside_the_scores():
+    file = {"type": "vm_file", "path": "/home/user/t.py", "dest": "t.py"}
+    hostile = {"func": "check_python_file_by_test_suite", "result": file, "expected": file}
+
+    async def use(desktop):
+        await desktop.guest.upload("~/t.py", b"def test(): return True")
+        oracle = Oracle(options())
+        try:
+            verifier = Verifier(instruction="x", evaluator=hostile)
+            await oracle.evaluate(verifier, SimpleNamespace(id="f"), await desktop.address(), SCREEN)
+        finally:
+            oracle.close()
+
+    with pytest.raises(DesktopFault, match="executes a file that the agent wrote, and is left out"):
+        with_desktop(use)
+
+
+def test_the_oracle_serves_one_event_loop_after_the_other_and_survives_a_cancelled_call():
+    """It belongs to no thread that ends with a loop; a call may be cancelled before its process has begun."""
+    oracle, slow = Oracle(options()), {**FAVORITES, "func": "exact_match"}
+
+    async def use(desktop):
+        family, address = SimpleNamespace(id="f"), await desktop.address()
+
+        async def asked(evaluator):
+            return await oracle.evaluate(Verifier(instruction="x", evaluator=evaluator), family, address, SCREEN)
+
+        first = await asked(FAVORITES)
+        for _ in range(20):
+            cancelled = asyncio.create_task(asked(slow))
+            await asyncio.sleep(0)
+            while not oracle._waiting:
+                await asyncio.sleep(0)
+            cancelled.cancel()
+            await asyncio.gather(cancelled, return_exceptions=True)
+        return first, await asked(FAVORITES), oracle._process.pid
+
     try:
-        os.write(number, said)
-    except OSError:
-        pass
-os._exit(0)
-"""
-
-
-def test_what_an_agent_leaves_for_an_evaluator_to_execute_reaches_nothing(tmp_path, monkeypatch):
-    monkeypatch.setenv("MY_SECRET", "SECRET_VALUE")
-    secret = tmp_path / "secret.txt"
-    secret.write_text("SECRET_VALUE")
-    commands = f"cat {secret} /etc/shadow; env; id -u; touch /usr/owned {tmp_path}/owned; ls /root"
-    look = f"import json, os\nsaid = json.dumps({{'error': os.popen({commands!r}).read()}}).encode()"
-    said, _ = executed(look + TO_EVERY_FILE, FAVORITES)
-    assert "1000" in said and "SECRET" not in said and "root:" not in said
-    assert not (tmp_path / "owned").exists() and not Path("/usr/owned").exists()
-
-
-@pytest.mark.parametrize(
-    "said", ["b'no JSON'", 'b\'{"number": 1, "score": 0.0}\\n\' * 2', "b'[1]'", "b'{\"score\": NaN}'", "b'9' * 2**21"]
-)
-def test_an_answer_that_an_agent_forges_reaches_no_other_episode(said):
-    fault, score = executed(f"import os\nsaid = {said}" + TO_EVERY_FILE, FAVORITES)
-    assert "without an answer" in fault or "found the score" in fault
-    assert score == 1.0
+        found = [with_desktop(use) for _ in range(2)]
+    finally:
+        oracle.close()
+    assert found[0] == found[1] and found[0][:2] == (1.0, 1.0)
 
 
 def test_a_setting_that_is_no_list_is_not_executed():

@@ -146,7 +146,7 @@ def _impossible(rng: random.Random, desk: Desk, unseen: bool) -> Goal | None:
         return [name for name in known if name not in there and (name in words.HELD_OUT) is unseen]
 
     goals = [Goal("set", name, True) for name in missing(words.TABS["Network"], desk.tabs["Network"])]
-    goals += [Goal("delete", name) for name in missing(words.FILES, desk.files)]
+    goals += [Goal("delete", name) for name in missing(words.FILES, [*desk.files, *desk.documents])]
     typed = [word for word in words.TYPED if (word in words.HELD_OUT) is unseen]
     goals += [Goal("form", entries=((name, rng.choice(typed)),)) for name in missing(words.FIELDS, desk.fields)]
     by_kind = [[goal for goal in goals if goal.kind == kind] for kind in ("set", "delete", "form")]

@@ -15,6 +15,7 @@ from rlanything.domains.osworld.options import OsworldOptions
 from rlanything.errors import TaskError
 
 PER_CORE = 2
+THREADS = 5  # of a local desktop, for each process that it may have
 PACKAGES = Path(__file__).parent / "packages.txt"  # Debian's, of a local desktop
 ASKED = ("dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n")
 PROBE = ("bwrap", "--unshare-user", "--disable-userns", "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/", "true")
@@ -117,9 +118,11 @@ def _excess(desktops: list[Desktop], options: OsworldOptions) -> dict[int, str]:
     by_parent, found = children(), {}
     for i, desktop in enumerate(desktops):
         if isinstance(desktop, LocalDesktop) and desktop.alive:
-            used = usage(desktop.process.pid, by_parent)
+            used = usage(desktop.process.pid, by_parent, options.memory_mib)
             if used.processes > options.processes:
                 found[i] = f"{used.processes} processes, more than {options.processes}"
+            elif used.threads > options.processes * THREADS:
+                found[i] = f"{used.threads} threads, more than {options.processes * THREADS}"
             elif used.memory_mib > options.memory_mib:
                 found[i] = f"{used.memory_mib:.0f} MiB of memory, more than {options.memory_mib}"
     return found

@@ -73,7 +73,7 @@ class DesktopDemonstrating(Demonstrating):
         right = next((i for i in range(len(verifier.solution)) if rng.random() < ERRORS), len(verifier.solution))
         actions = list(verifier.solution[:right])
         if right < len(verifier.solution):
-            actions.append(_mistake(rng, verifier.solution[right], others))
+            actions.append(_mistake(rng, verifier.solution, verifier.solution[right], others))
         first, steps = self._play(family, verifier, actions)
         trajectory = Trajectory(task_id=family.id, index=0, first_images=first.images)
         trajectory.turns = [_turn(step) for step in steps]
@@ -103,6 +103,10 @@ class DesktopDemonstrating(Demonstrating):
                 first = await env.reset()
                 for action in actions:
                     seen = await env.step(action.to_json())
+                    if (seen.done or seen.label == -1) and action.kind != "terminate":
+                        raise DesktopFault(f"{family.id}: the desktop ended before its script did: {seen.text}")
+                    if seen.label == -1 and tuple(actions) == verifier.solution:
+                        raise DesktopFault(f"{family.id}: the scripted solution of {name} did not solve it")
                     steps.append(Step(response=_response(action), action=action.to_json(), observation=seen))
                 return first, steps
             finally:
@@ -126,10 +130,10 @@ def _response(action: Action) -> str:
     return f"Action: {in_words(action)}\n{call_text(action)}"
 
 
-def _mistake(rng: random.Random, right: Action, others: Sequence[Verifier]) -> Action:
+def _mistake(rng: random.Random, solution: Sequence[Action], right: Action, others: Sequence[Verifier]) -> Action:
     """A step that is not the right one: an end too early, the beginning of another script, a click anywhere."""
     end = Action(kind="terminate", status="success")
-    elsewhere = [v.solution[0] for v in others if v.solution[0] != right]
+    elsewhere = [v.solution[0] for v in others if v.solution[0] not in solution]  # or it may only come too early
     click = Action(kind="left_click", coordinate=(rng.randrange(LAST), rng.randrange(LAST)))
     candidates = [click, *([end] if right.kind != "terminate" else []), *elsewhere[:1]]
     return rng.choice(candidates)

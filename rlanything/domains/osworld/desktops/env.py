@@ -103,10 +103,11 @@ class DesktopEnv(Env):
             desktop, self.desktop = self.desktop, None
             await self.pool.release(desktop)
 
-    async def _ended(self, wait_s: float = 1.0) -> bool:
+    async def _ended(self, wait_s: float = 3.0) -> bool:
         """True if the desktop is over because of what the agent did: it used too much, or ended the programs in it.
 
-        A broken connection may be seen some milliseconds before the end of the processes is, hence `wait_s`.
+        A broken connection may be seen before the end of the processes is, and a screen that takes no connection before
+        the desktop ends itself (guest/limits.py), hence `wait_s`.
         """
         assert self.desktop
         until = time.monotonic() + wait_s

@@ -24,6 +24,7 @@ from rlanything.domains.osworld.options import BOOT_S
 
 PREFIX = "rlanything-desktop-"  # of its folder, followed by the owner's process number
 POLL_S = 0.05
+UMASK = 0o022  # of the desktop, whatever the user's is: tasks are about modes of files, too
 LOG_BYTES = 2000  # of a failed desktop's log that the message shows
 
 
@@ -56,7 +57,14 @@ class LocalDesktop:
         nothing, pipe = subprocess.DEVNULL, subprocess.PIPE
         try:
             self.process = subprocess.Popen(
-                command, env={}, stdin=nothing, stdout=pipe, stderr=subprocess.STDOUT, pass_fds=numbers, process_group=0
+                command,
+                env={},
+                stdin=nothing,
+                stdout=pipe,
+                stderr=subprocess.STDOUT,
+                pass_fds=numbers,
+                process_group=0,
+                umask=UMASK,
             )
         except OSError as error:
             shutil.rmtree(self.folder, ignore_errors=True)

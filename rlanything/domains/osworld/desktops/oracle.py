@@ -1,9 +1,7 @@
 """Client of the oracle: OSWorld's own set-up and evaluators, in a process of their own with their own packages.
 
-The process is isolated, because one evaluator executes a desktop's Python files to test them: it sees its packages,
-nothing of the user's, and cannot write outside a folder in memory. Such a file can forge the score of its own episode,
-and nothing else (`check_python_file_by_test_suite`). The process shares the machine's loopback, which leads it to
-desktops.
+The process is isolated, because it reads files that agents wrote: it sees its packages, nothing of the user's, and
+cannot write outside a folder in memory. It shares the machine's network, for the loopback leads it to desktops.
 """
 
 import asyncio
@@ -123,7 +121,22 @@ class Oracle:
             return self._process
 
     def _start(self) -> subprocess.Popen[bytes]:
+        """Start it in a thread that lives as long: bubblewrap ends with the thread that started it (PDEATHSIG)."""
         self.check()
+        started: Future[subprocess.Popen[bytes]] = Future()
+        threading.Thread(target=self._serve, args=(started,), daemon=True).start()
+        return started.result()
+
+    def _serve(self, started: Future[subprocess.Popen[bytes]]) -> None:
+        try:
+            process = self._begun()
+        except BaseException as error:
+            started.set_exception(error)
+            return
+        started.set_result(process)
+        self._read(process)
+
+    def _begun(self) -> subprocess.Popen[bytes]:
         told = tempfile.TemporaryFile()
         pipe, command = subprocess.PIPE, oracle_command(self.python, SERVER, Path(self.options.files))
         process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=told, env={})
@@ -140,7 +153,6 @@ class Oracle:
                 f"{self.options.oracle}: OSWorld's evaluators did not start ({last[0]}); run scripts/osworld_oracle.sh "
                 "again"
             )
-        threading.Thread(target=self._read, args=(process,), daemon=True).start()
         return process
 
     def _read(self, process: subprocess.Popen[bytes]) -> None:

@@ -2,10 +2,11 @@
 
 It runs under a Python of its own and imports nothing of the project. It reads a request a line and writes an answer a
 line. Every request has a process of its own, forked after the slow imports: one that hangs is killed, and none leaves
-a state behind.
+a state behind. What a desktop holds is read, and never executed.
 """
 
 import ast
+import ctypes
 import json
 import os
 import selectors
@@ -18,11 +19,13 @@ import traceback
 import types
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 POLL_S = 0.2
-LARGEST_ANSWER = 2**20  # bytes; an evaluator may run what the agent wrote, and that may write here
+LARGEST_ANSWER = 2**20  # bytes; an evaluator reads what the agent wrote, and may be made to write here
+UNDUMPABLE = 4, 0  # PR_SET_DUMPABLE
 STILL_S = 5.0  # longest wait for a screen that stands still after keys that save a file
 COMMANDS = ("execute", "execute_with_verification", "run_python", "run_bash_script")  # routes
 LOCKED = "Permission denied"  # of a file that the agent locked
@@ -203,12 +206,15 @@ def work(request: dict[str, Any], cache: str, out: int) -> None:
 
 def serve() -> None:
     """Fork a process for each request; pass on what it says, or that it said nothing in its time."""
+    ctypes.CDLL(None).prctl(*UNDUMPABLE, 0, 0, 0)  # a request's process cannot reach this one's files through /proc
     without_easyocr()
     import desktop_env.controllers.setup  # noqa: F401 (the slow imports, once)
     import desktop_env.evaluators.getters
     import desktop_env.evaluators.metrics  # noqa: F401
+    from desktop_env.evaluators import metrics
     from desktop_env.evaluators.metrics import basic_os
 
+    metrics.check_python_file_by_test_suite = not_executed
     basic_os.eval = ast.literal_eval  # it would execute what the desktop's settings hold
     watched, running = selectors.DefaultSelector(), dict[int, Any]()
     watched.register(0, selectors.EVENT_READ)
@@ -216,6 +222,8 @@ def serve() -> None:
     pending, owner_is_there = b"", True
     while owner_is_there:
         for key, _ in watched.select(POLL_S):
+            if key.fd != 0 and key.fd not in running:  # a request that was cancelled just now
+                continue
             block = os.read(key.fd, 1 << 20)
             if key.fd != 0:
                 running[key.fd][2].extend(block)
@@ -257,13 +265,17 @@ def without_easyocr() -> None:
     sys.modules.setdefault("easyocr", stub)
 
 
+def not_executed(*given: Any, **options: Any) -> float:
+    """Stand in for OSWorld's metric that executes a Python file of the desktop beside the scores of other episodes."""
+    raise Unavailable("this evaluator executes a file that the agent wrote, and is left out")
+
+
 def finish(watched: selectors.DefaultSelector, running: dict[int, Any], fd: int) -> None:
     """End a request's process and its children, and answer."""
     child, until, told, number, cache = running.pop(fd)
-    try:
-        os.killpg(child, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
+    for kill in (os.killpg, os.kill):  # a process that was forked just now has no group yet
+        with suppress(ProcessLookupError):
+            kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     shutil.rmtree(cache, ignore_errors=True)
     watched.unregister(fd)

@@ -10,6 +10,7 @@ from rlanything.domains.osworld.desktops.forwarding import Address
 
 logger = logging.getLogger(__name__)
 WATCH_S = 0.5  # between two looks at what desktops use
+CLOSED = "the pool of desktops was closed"
 
 
 class Desktop(Protocol):
@@ -48,6 +49,7 @@ class DesktopPool:
         self._start, self.size, self.spares, self._excess = start, size, spares, excess
         self._booting_desktops: list[Desktop] = []
         self._ready: list[Desktop] = []
+        self._connecting: list[Desktop] = []
         self._leased: list[Desktop] = []
         self._booting: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -80,12 +82,12 @@ class DesktopPool:
     @property
     def num_alive(self) -> int:
         """Desktops that are leased, ready or booting."""
-        return len(self._booting_desktops) + sum(d.alive for d in (*self._ready, *self._leased))
+        return len(self._booting_desktops) + sum(d.alive for d in (*self._ready, *self._connecting, *self._leased))
 
     def close(self) -> None:
         """End all desktops."""
         self._closed = True
-        for desktop in (*self._booting_desktops, *self._ready, *self._leased):
+        for desktop in (*self._booting_desktops, *self._ready, *self._connecting, *self._leased):
             desktop.kill()
         self._ready, self._leased = [], []
 
@@ -106,16 +108,21 @@ class DesktopPool:
             desktop.kill()
         else:
             desktop = await self._booted()
+        self._connecting.append(desktop)
         try:
             await desktop.connect()
+            if self._closed:
+                raise DesktopFault(CLOSED)
         except BaseException:
             await desktop.close()
             raise
+        finally:
+            self._connecting.remove(desktop)
         return desktop
 
     async def _booted(self) -> Desktop:
         if self._closed:
-            raise DesktopFault("the pool of desktops was closed")
+            raise DesktopFault(CLOSED)
         desktop = self._start()
         self._booting_desktops.append(desktop)
         try:
@@ -145,6 +152,7 @@ class DesktopPool:
         while True:
             await asyncio.sleep(WATCH_S)
             if watched := list(self._leased):
-                for i, why in self._excess(watched).items():
+                # An agent can make a look take long: other episodes go on meanwhile.
+                for i, why in (await asyncio.to_thread(self._excess, watched)).items():
                     watched[i].ended_by = watched[i].ended_by or why
                     watched[i].kill()

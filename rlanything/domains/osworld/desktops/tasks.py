@@ -91,15 +91,15 @@ def read_splits(folder: Path) -> tuple[Mapping[str, Family], Mapping[str, list[s
     """(families by id, ids by split) of a folder.
 
     It holds tasks.jsonl or OSWorld's `examples/<application>/<id>.json`, families.jsonl, or both; and lists of ids by
-    application, `<split>.json`. In splits whose name begins with "train", a family replaces the task with its id.
+    application, `<split>.json`. An id means the task, or the family if there is no task with it; in splits whose name
+    begins with "train" it means the family if there is one.
     Without lists the one split is `train`. For each other list there are the splits <split>_in_distribution and
     <split>_out_of_distribution, which are about the applications of UNSEEN. Raises TaskError.
     """
     if not folder.is_dir():
         raise TaskError(f"{folder}: no such folder; dataset.path names the folder of OSWorld's tasks")
     rows = _rows(folder / TASKS) or _examples(folder / "examples")
-    tasks = {f.id: f for where, row in rows if (f := read_family(row, where))}
-    families = {f.id: f for where, row in _rows(folder / FAMILIES) if (f := read_family(row, where))}
+    tasks, families = _by_id(rows), _by_id(_rows(folder / FAMILIES))
     if not tasks and not families:
         raise TaskError(f"{folder}: holds neither {TASKS} nor examples/ nor {FAMILIES}; docs/osworld.md describes them")
     known = {**tasks, **{f"family/{name}": family for name, family in families.items()}}
@@ -110,7 +110,7 @@ def read_splits(folder: Path) -> tuple[Mapping[str, Family], Mapping[str, list[s
         if (ids := _ids(path)) is None:  # another file
             continue
         prefer = path.stem.startswith("train")
-        found = [f"family/{i}" if prefer and i in families else i for i in ids]
+        found = [f"family/{i}" if i in families and (prefer or i not in tasks) else i for i in ids]
         if missing := [i for i in found if i not in known]:
             raise TaskError(f"{path}: names the task {missing[0]}, which {folder} does not have")
         splits[path.stem] = found
@@ -118,6 +118,17 @@ def read_splits(folder: Path) -> tuple[Mapping[str, Family], Mapping[str, list[s
             for name, out in (("in_distribution", False), ("out_of_distribution", True)):
                 splits[f"{path.stem}_{name}"] = [i for i in found if (known[i].application in UNSEEN) is out]
     return known, splits or {"train": [f"family/{i}" for i in families] or list(tasks)}
+
+
+def _by_id(rows: Iterable[tuple[str, Any]]) -> dict[str, Family]:
+    """The families of (place, row) by their ids. Raises TaskError if two have one id."""
+    found: dict[str, Family] = {}
+    for where, row in rows:
+        family = read_family(row, where)
+        if family.id in found:
+            raise TaskError(f"{where}: another row has the id {family.id}, too")
+        found[family.id] = family
+    return found
 
 
 def made_by(function: Callable[[str], Iterable[Any]], name: str, split: str) -> list[Family]:

@@ -1,9 +1,12 @@
 """Memory and processes of desktops, read from /proc in one pass for all of them."""
 
 import os
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+
+LOOK_S = 2.0  # longest exact look at a desktop's memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -11,9 +14,10 @@ class Usage:
     """Processes and memory of a desktop."""
 
     processes: int
+    threads: int
     memory_mib: float
-    """Anonymous and shared memory of its processes [MiB], with files in memory that they hold open and have not mapped
-    (memfd_create). The folders in memory have limits of their own."""
+    """Anonymous and shared memory of its processes, in swap space too [MiB], with files in memory that they hold open
+    and have not mapped (memfd_create). The folders in memory have limits of their own."""
 
 
 def children() -> Mapping[int, Sequence[int]]:
@@ -29,27 +33,51 @@ def children() -> Mapping[int, Sequence[int]]:
     return found
 
 
-def usage(root: int, by_parent: Mapping[int, Sequence[int]]) -> Usage:
-    """The usage of a process and all below it."""
+def usage(root: int, by_parent: Mapping[int, Sequence[int]], limit_mib: float) -> Usage:
+    """The usage of a process and all below it.
+
+    Pages that several processes share are counted once only if the memory would be above the limit otherwise: the exact
+    look goes through all mappings of a process, of which an agent can make many. If it takes longer than LOOK_S, the
+    sum counts.
+    """
     below, waiting = [root], [root]
     while waiting:
         found = by_parent.get(waiting.pop(), ())
         below += found
         waiting += found
-    anonymous, shared = (sum(kib) for kib in zip(*map(_own_kib, below), strict=True))
-    held = {file: size for process in below for file, size in _memory_files(process)}
+    threads, anonymous, shared = (sum(counts) for counts in zip(*map(_counted, below), strict=True))
+    held = sum({file: size for process in below for file, size in _memory_files(process)}.values())
     # A mapped file in memory is shared memory already, so the larger of the two counts.
-    return Usage(processes=len(below), memory_mib=(anonymous + max(shared, sum(held.values()))) / 1024)
+    memory, until = anonymous + max(shared, held), time.monotonic() + LOOK_S
+    if memory / 1024 > limit_mib:
+        exact = [_exact_kib(process) for process in below if time.monotonic() < until]
+        if len(exact) == len(below):
+            anonymous, shared = (sum(kib) for kib in zip(*exact, strict=True))
+            memory = anonymous + max(shared, held)
+    return Usage(processes=len(below), threads=threads, memory_mib=memory / 1024)
 
 
-def _own_kib(process: int) -> tuple[int, int]:
+def _counted(process: int) -> tuple[int, int, int]:
+    """Its threads, its anonymous memory and its shared memory [KiB], as the kernel counts them (proc_pid_status(5))."""
+    try:
+        with open(f"/proc/{process}/status", "rb") as file:
+            told = {words[0]: words[1] for line in file if len(words := line.split()) > 1}
+    except OSError:  # it ended
+        return 0, 0, 0
+    threads, anonymous, shared, swapped = (
+        int(told.get(key, 0)) for key in (b"Threads:", b"RssAnon:", b"RssShmem:", b"VmSwap:")
+    )
+    return threads, anonymous + swapped, shared
+
+
+def _exact_kib(process: int) -> tuple[int, int]:
     """Its share of anonymous and of shared memory [KiB]; other files that it maps can be dropped at any time."""
     try:
         with open(f"/proc/{process}/smaps_rollup", "rb") as file:
-            kib = {words[0]: int(words[1]) for line in file if (words := line.split())[0].startswith(b"Pss_")}
+            kib = {words[0]: int(words[1]) for line in file if b"Pss" in (words := line.split())[0]}
     except OSError:  # it ended
         return 0, 0
-    return kib.get(b"Pss_Anon:", 0), kib.get(b"Pss_Shmem:", 0)
+    return kib.get(b"Pss_Anon:", 0) + kib.get(b"SwapPss:", 0), kib.get(b"Pss_Shmem:", 0)
 
 
 def _memory_files(process: int) -> Iterator[tuple[tuple[int, int], float]]:

@@ -25,8 +25,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import limits
+
 HERE = Path(__file__).parent
 UNDUMPABLE = 4, 0  # PR_SET_DUMPABLE
+KEYCTL = {"x86_64": 250, "aarch64": 219}  # system call
+JOIN_SESSION_KEYRING = 1
 SCREEN = "Xvfb"  # becomes a child of the first process when the shell that starts it ends
 
 
@@ -35,19 +39,23 @@ def become_second() -> None:
     or is stopped, it ends, and with it the desktop: the agent's programs did that. It ends with its owner, too.
 
     The agent is the same user. It shall not reach the memory and the sockets of either through /proc or ptrace, so this
-    one is made undumpable, prctl(2), which the child inherits.
+    one is made undumpable, prctl(2), which the child inherits. Namespaces do not part session keyrings, keyctl(2): the
+    trainer's, which may hold tickets of the user's, is left for an empty one.
     """
-    ctypes.CDLL(None).prctl(*UNDUMPABLE, 0, 0, 0)
+    libc = ctypes.CDLL(None)
+    libc.prctl(*UNDUMPABLE, 0, 0, 0)
+    libc.syscall(KEYCTL[os.uname().machine], JOIN_SESSION_KEYRING, None)
     child = os.fork()
     if child == 0:
         return
     for number in sys.argv[1:]:
         os.close(int(number))
-    threading.Thread(target=end_with_owner, daemon=True).start()
+    for watch in (end_with_owner, limits.watch_screen):
+        threading.Thread(target=watch, daemon=True).start()
     while True:
         process = os.waitid(os.P_ALL, 0, os.WEXITED | os.WSTOPPED | os.WNOWAIT).si_pid  # type: ignore[union-attr]
-        name = Path(f"/proc/{process}/comm").read_text().strip()
-        os.waitid(os.P_PID, process, os.WEXITED | os.WSTOPPED)
+        name = Path(f"/proc/{process}/comm").read_text(errors="replace").strip()
+        os.waitid(os.P_PID, process, os.WEXITED | os.WSTOPPED | os.WNOHANG)  # one that stopped may go on by now
         if process == child or name == SCREEN:
             os._exit(1)
 
@@ -70,7 +78,6 @@ if __name__ == "__main__":  # pyautogui needs the screen when it is imported
 
 import programs  # noqa: E402
 import pyautogui  # noqa: E402
-import segments  # noqa: E402
 import typewriter  # noqa: E402
 from flask import Flask, Response, jsonify, request, send_file  # noqa: E402
 from PIL import Image, ImageGrab  # noqa: E402
@@ -399,7 +406,7 @@ if __name__ == "__main__":
         os.set_inheritable(number, False)
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     threading.Thread(target=asyncio.run, args=(forward(others),), daemon=True).start()
-    threading.Thread(target=segments.watch, args=(int(os.environ["SEGMENT_BYTES"]),), daemon=True).start()
+    threading.Thread(target=limits.watch, args=(int(os.environ["SEGMENT_BYTES"]),), daemon=True).start()
     server = make_server("unix:///run/server", 0, app, threaded=True, fd=own)
     with open("/tmp/server.log", "wb") as log:  # what was said up to here reaches the trainer, if this fails
         os.dup2(log.fileno(), 1)

@@ -14,7 +14,7 @@ terminal='<keybind key="C-A-t"><action name="Execute"><command>gnome-terminal</c
 sed "s#</keyboard>#$terminal</keyboard>#" /etc/xdg/openbox/rc.xml > .config/openbox/rc.xml
 touch .Xauthority
 xauth add :0 . "$(mcookie)"
-Xvfb :0 -screen 0 "${SCREEN_WIDTH}x${SCREEN_HEIGHT}x24" -nolisten tcp -ac -noreset > /tmp/xvfb.log 2>&1 &
+Xvfb :0 -screen 0 "${SCREEN_WIDTH}x${SCREEN_HEIGHT}x24" -maxclients 2048 -nolisten tcp -ac -noreset > /tmp/xvfb.log 2>&1 &
 for _ in $(seq 200); do [ -S /tmp/.X11-unix/X0 ] && break; sleep 0.05; done
 xset q > /dev/null || { cat /tmp/xvfb.log >&2; exit 1; }
 dbus-daemon --session --address="$DBUS_SESSION_BUS_ADDRESS" --fork
