@@ -21,8 +21,8 @@ def play(config: Config, split: str = "", which: str = "", ask: Ask = input, say
     """One episode of a task of `split`, and its score. If it is empty, the training split and those of evaluations are
     looked through.
 
-    `which` is a task's id, its number in the split, or "random"; empty for the first. Raises TaskError if there is no
-    such task.
+    `which` is a task's id or what it alone begins with, its number in the split, or "random"; empty for the first.
+    Raises TaskError if there is no such task.
     """
     splits = [split] if split else [config.dataset.train_split, *config.evaluation.splits]
     with closing(make_domain(config)) as domain:
@@ -51,6 +51,8 @@ def _pick(tasks: list[Task], which: str, split: str) -> Task:
         return random.choice(tasks)
     if not which or (which.isdecimal() and int(which) < len(tasks)):
         return tasks[int(which or 0)]
+    if len(begins := [task for task in tasks if task.id.startswith(which)]) == 1:
+        return begins[0]
     raise TaskError(
         f"task={which}: split {split} has no such task; expected an id such as {tasks[0].id}, a number from 0 to "
         f"{len(tasks) - 1}, or random"

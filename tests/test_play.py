@@ -77,6 +77,20 @@ def test_a_task_is_found_in_the_splits_of_evaluations_too(tmp_path):
         play(config, which="held_out/99", ask=lambda prompt: "quit", say=said.append)
 
 
+def test_a_task_is_named_by_what_its_id_alone_begins_with(tmp_path):
+    from coding_world import rows
+
+    first, second, *_ = rows()
+    ids = ("e0df059f-28a6", "e0df9999-1111")
+    named = [{**row, "task_id": name} for row, name in zip((first, second), ids, strict=True)]
+    (tmp_path / "train.json").write_text(json.dumps(named))
+    said = []
+    play(config_of("coding", tmp_path), which="e0df05", ask=lambda prompt: "quit", say=said.append)
+    assert "e0df059f-28a6: " in said[0]
+    with pytest.raises(TaskError, match="task=e0df: split train has no such task"):
+        play(config_of("coding", tmp_path), which="e0df", ask=lambda prompt: "quit", say=said.append)
+
+
 def test_any_domain_is_played_and_files_are_actions(tmp_path):
     from coding_world import PROBLEMS, rows
 

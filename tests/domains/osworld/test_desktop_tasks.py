@@ -140,6 +140,22 @@ def test_osworlds_own_layout_is_read(tmp_path):
     assert splits == {"test_all": ["t"], "test_all_in_distribution": ["t"], "test_all_out_of_distribution": []}
 
 
+def test_the_layout_of_the_published_families_is_read(tmp_path):
+    plain = {key: value for key, value in TASK.items() if key != "domain"}
+    for path, row in (
+        ("examples/os/t.json", plain),
+        ("examples/os/test.json", plain),  # a stray copy
+        ("new_examples/os/t.json", {k: v for k, v in PUBLISHED.items() if k != "domain"}),
+        ("new_examples/os/u.json", plain | {"id": "u"}),  # has no family
+    ):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(json.dumps(row))
+    families, splits = read_splits(folder_of(tmp_path, train={"os": ["t"]}, test_all={"os": ["t"]}))
+    assert families.keys() == {"t", "test", "family/t"}
+    assert (splits["train"], splits["test_all"]) == (["family/t"], ["t"])
+    assert families["family/t"].application == "os"
+
+
 def test_folder_faults_are_named(tmp_path):
     with pytest.raises(TaskError, match="no such folder"):
         read_splits(tmp_path / "none")

@@ -216,7 +216,7 @@ def test_fault_of_an_evaluator_or_a_set_up_step_is_named_and_no_score():
             "result": {"type": "vm_command_line", "command": "sleep 30", "shell": True},
             "expected": {"type": "rule", "rules": {"expected": ""}},
         },
-        f"{missing} is needed; fetch it once to": {
+        f"{missing} is needed; fetch it once, curl -Lo": {
             "func": "exact_match",
             "result": {"type": "cloud_file", "path": missing, "dest": "gold.xlsx"},
             "expected": {"type": "rule", "rules": {"expected": ""}},

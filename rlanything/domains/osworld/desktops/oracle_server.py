@@ -51,7 +51,10 @@ def guard_requests(files: Path, network: bool, host: str, port: int) -> None:
             return from_file(url, found[0])
         if not network:
             path = files / f"{digest}_{os.path.basename(url.partition('?')[0])}"
-            raise Unavailable(f"{url} is needed; fetch it once to {path}, or set dataset.options.network to true")
+            raise Unavailable(
+                f"{url} is needed; fetch it once, curl -Lo '{path}' --create-dirs '{url}', or set "
+                "dataset.options.network to true"
+            )
         return real(session, method, url, **given)
 
     requests.sessions.Session.request = request  # type: ignore[method-assign, assignment]

@@ -90,7 +90,8 @@ class Family:
 def read_splits(folder: Path) -> tuple[Mapping[str, Family], Mapping[str, list[str]]]:
     """(families by id, ids by split) of a folder.
 
-    It holds tasks.jsonl or OSWorld's `examples/<application>/<id>.json`, families.jsonl, or both; and lists of ids by
+    It holds tasks.jsonl or OSWorld's `examples/<application>/<id>.json`; families.jsonl or the published
+    `new_examples/<application>/<id>.json`; or tasks and families; and lists of ids by
     application, `<split>.json`. An id means the task, or the family if there is no task with it; in splits whose name
     begins with "train" it means the family if there is one.
     Without lists the one split is `train`. For each other list there are the splits <split>_in_distribution and
@@ -99,7 +100,8 @@ def read_splits(folder: Path) -> tuple[Mapping[str, Family], Mapping[str, list[s
     if not folder.is_dir():
         raise TaskError(f"{folder}: no such folder; dataset.path names the folder of OSWorld's tasks")
     rows = _rows(folder / TASKS) or _examples(folder / "examples")
-    tasks, families = _by_id(rows), _by_id(_rows(folder / FAMILIES))
+    made = _rows(folder / FAMILIES) or [row for row in _examples(folder / "new_examples") if "evaluator_list" in row[1]]
+    tasks, families = _by_id(rows), _by_id(made)
     if not tasks and not families:
         raise TaskError(f"{folder}: holds neither {TASKS} nor examples/ nor {FAMILIES}; docs/osworld.md describes them")
     known = {**tasks, **{f"family/{name}": family for name, family in families.items()}}
@@ -160,8 +162,13 @@ def _ids(path: Path) -> list[str] | None:
 
 
 def _examples(folder: Path) -> list[tuple[str, Any]]:
+    """(place, row) of <application>/<id>.json. OSWorld knows tasks by the names of their files: one is a stray copy."""
     found = [(path, _parsed(path)) for path in sorted(folder.glob("*/*.json"))]
-    return [(str(p), {"domain": p.parent.name, **row}) for p, row in found if isinstance(row, dict) and "id" in row]
+    return [
+        (str(path), {"domain": path.parent.name, **row, "id": path.stem})
+        for path, row in found
+        if isinstance(row, dict) and "id" in row
+    ]
 
 
 def _rows(path: Path) -> list[tuple[str, Any]]:

@@ -106,7 +106,8 @@ class DesktopWorld(World):
         if self.function:
             module = self._module()
             return [module] if module else []
-        return sorted([*self.folder.glob("*.json*"), *self.folder.glob("examples/*/*.json")]) if self.folder else []
+        patterns = ("*.json*", "examples/*/*.json", "new_examples/*/*.json")
+        return sorted(path for pattern in patterns for path in self.folder.glob(pattern)) if self.folder else []
 
     def figures(self) -> dict[str, float]:
         return {"desktops_alive": float(self.pool.num_alive)}
