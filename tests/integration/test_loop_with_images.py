@@ -154,14 +154,16 @@ def test_every_engine_reads_the_same_images(folder, shown, tmp_path, kind):
         assert ours == pytest.approx(theirs, abs=1e-4)
 
 
-def test_trained_weights_reach_the_engine_whole_and_it_sees_what_the_learner_sees(folder, shown, tmp_path):
+@pytest.mark.parametrize("lora_rank", [0, pytest.param(8, marks=pytest.mark.slow)])
+def test_trained_weights_reach_the_engine_whole_and_it_sees_what_the_learner_sees(folder, shown, tmp_path, lora_rank):
     model = ModelConfig(path=str(folder))
     settings = EngineConfig(dtype="float32", max_model_len=512, max_num_seqs=8, kv_cache_gb=0.05)
     chat = check_model(model, settings)
     prompts = [chat.prompt([user("Where?", shown[c : c + 1])]) for c in range(COLUMNS)]
     lessons = [taught(chat, [user("Where?", shown[c : c + 1])], str(c)) for c in range(COLUMNS)]
     engine = start_engine(model, settings, 0, tmp_path / "log")
-    with closing(engine), closing(Learner(model, LEARNER, 200)) as learner, asyncio.Runner() as runner:
+    training = LEARNER.model_copy(update={"lora_rank": lora_rank, "lr": 3e-2 if lora_rank else LEARNER.lr})
+    with closing(engine), closing(Learner(model, training, 200)) as learner, asyncio.Runner() as runner:
 
         async def answers() -> list[str]:
             greedy = SamplingParams(temperature=0.0, max_tokens=4, stop_token_ids=chat.stop_ids)

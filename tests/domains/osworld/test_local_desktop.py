@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 from builders import config_of
-from desktop_world import few_desktops, folders, isolated, needs_desktops, options, play, with_desktop
+from desktop_world import few_desktops, folders, isolated, needs_desktops, needs_oracle, options, play, with_desktop
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -242,12 +242,18 @@ def test_pool_that_is_closed_while_desktops_boot_leaves_nothing():
 
 TRAINER = """
 import asyncio, sys
+from types import SimpleNamespace
 sys.path[:0] = {paths!r}
 from desktop_world import options
 from rlanything.domains.osworld.actions import Action
 from rlanything.domains.osworld.desktops import local as local_desktop
 from rlanything.domains.osworld.desktops.backends import local, make_pool
+from rlanything.domains.osworld.desktops.oracle import Oracle
+from rlanything.domains.osworld.desktops.tasks import Verifier
 from rlanything.domains.osworld.desktops.verify import share
+
+COMMAND = {{"type": "vm_command_line", "command": "sleep 60", "shell": True}}
+WAITS = {{"type": "execute", "parameters": {{"command": ["sleep", "60"]}}}}
 
 async def main(phase):
     pool = make_pool(options(desktops=1, spares=1))
@@ -255,6 +261,16 @@ async def main(phase):
         print("now", flush=True)
     desktop = await pool.lease()
     guest = desktop.guest
+    if phase.startswith("oracle"):
+        oracle, given = Oracle(options()), (await desktop.address(), guest.screen)
+        verifier = Verifier(instruction="x", evaluator={{"func": "exact_match", "result": COMMAND}})
+        family = SimpleNamespace(id="f", config=[WAITS])
+        set_up, evaluate = oracle.set_up(family, *given), oracle.evaluate(verifier, family, *given)
+        asked = asyncio.create_task(set_up if phase == "oracle sets up" else evaluate)
+        while (await guest.execute(["pgrep", "-x", "sleep"])).returncode:
+            await asyncio.sleep(0.2)
+        print("now", flush=True)
+        await asked
     work = {{
         "set up": lambda: guest.execute("sleep 0.2; echo a > b", shell=True),
         "act": lambda: guest.perform(Action(kind="type", text="ab")),
@@ -280,7 +296,13 @@ time.sleep(60)
 """
 
 
-@pytest.mark.parametrize("phase", ["boot", "set up", "act", "settle", "evaluate"])
+@pytest.mark.parametrize(
+    "phase",
+    [
+        *("boot", "set up", "act", "settle", "evaluate"),
+        *(pytest.param(phase, marks=needs_oracle) for phase in ("oracle sets up", "oracle evaluates")),
+    ],
+)
 def test_killed_trainer_leaves_no_process_and_the_next_run_sweeps_its_folders(phase, monkeypatch):
     own = tempfile.TemporaryDirectory(prefix="k")  # other tests sweep the machine's; a socket's path must be short
     monkeypatch.setattr(tempfile, "tempdir", own.name)
