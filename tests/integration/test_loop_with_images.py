@@ -154,7 +154,7 @@ def test_every_engine_reads_the_same_images(folder, shown, tmp_path, kind):
         assert ours == pytest.approx(theirs, abs=1e-4)
 
 
-@pytest.mark.parametrize("lora_rank", [0, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("lora_rank", [0, pytest.param(16, marks=pytest.mark.slow)])
 def test_trained_weights_reach_the_engine_whole_and_it_sees_what_the_learner_sees(folder, shown, tmp_path, lora_rank):
     model = ModelConfig(path=str(folder))
     settings = EngineConfig(dtype="float32", max_model_len=512, max_num_seqs=8, kv_cache_gb=0.05)
@@ -162,7 +162,7 @@ def test_trained_weights_reach_the_engine_whole_and_it_sees_what_the_learner_see
     prompts = [chat.prompt([user("Where?", shown[c : c + 1])]) for c in range(COLUMNS)]
     lessons = [taught(chat, [user("Where?", shown[c : c + 1])], str(c)) for c in range(COLUMNS)]
     engine = start_engine(model, settings, 0, tmp_path / "log")
-    training = LEARNER.model_copy(update={"lora_rank": lora_rank, "lr": 3e-2 if lora_rank else LEARNER.lr})
+    training = LEARNER.model_copy(update={"lora_rank": lora_rank, "lr": 1e-2 if lora_rank else LEARNER.lr})
     with closing(engine), closing(Learner(model, training, 200)) as learner, asyncio.Runner() as runner:
 
         async def answers() -> list[str]:
@@ -175,7 +175,7 @@ def test_trained_weights_reach_the_engine_whole_and_it_sees_what_the_learner_see
             prompt = chat.prompt([user("Where?", shown[:1] * many)])
             runner.run(engine.generate(prompt.ids, SamplingParams(), images=prompt.images))
         before = runner.run(answers())
-        for _ in range(120):
+        for _ in range(400 if lora_rank else 120):
             if learner.update_supervised(sample_sets(lessons))["loss"] < 0.02:
                 break
         engine.load_weights(1, learner.weights())
