@@ -37,6 +37,7 @@ from rlanything.errors import TaskError
 
 CLICK = "pyautogui.click(900, 500)"
 REPEATS = 30
+END_S = 3.0  # time that the kernel has to end the processes of a closed desktop
 PROGRAMS = ("bwrap", "Xvfb", "openbox", "pcmanfm")  # of every desktop
 
 
@@ -172,6 +173,7 @@ def left() -> dict[str, int]:
 
 async def resets(num: int) -> None:
     """Lease and release desktops so often, and print what is left."""
+    await asyncio.sleep(END_S)
     before = left()
     pool, started = make_pool(OsworldOptions(backend="local", desktops=2, spares=2)), time.perf_counter()
 
@@ -181,7 +183,7 @@ async def resets(num: int) -> None:
     await asyncio.gather(*(one() for _ in range(num)))
     pool.close()
     seconds = time.perf_counter() - started
-    await asyncio.sleep(1)
+    await asyncio.sleep(END_S)
     after = left()
     print(
         f"{num} resets in {seconds:.0f} s; before and after: "
