@@ -317,8 +317,8 @@ def test_agent_that_kills_or_stops_its_desktop_ends_its_episode_unsolved(domain,
         try:
             await env.reset()
             await env.desktop.guest.launch(f"sleep 0.2; {command}", shell=True)
-            for _ in range(100):
-                seen = await env.step(Action(kind="wait", time=0.3).to_json())
+            for _ in range(50):
+                seen = await env.step(Action(kind="wait", time=0.1).to_json())
                 if seen.done:
                     return seen, await env.score(seen)
         finally:

@@ -2,66 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-import io
 import json
 import sys
-from pathlib import Path
-from types import SimpleNamespace
-from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 from builders import config_of
-from desktop_world import ORACLE, SHARED, needs_oracle, needs_tasks
-from openpyxl import Workbook
+from desktop_world import SHARED, needs_tasks
+from osworld_rows import OWN, PUBLISHED, TASK, checked, folder_of
 
 from rlanything.domains.osworld.actions import NEEDS, Action
-from rlanything.domains.osworld.desktops.evaluators import check_evaluators
 from rlanything.domains.osworld.desktops.execution import requests
 from rlanything.domains.osworld.desktops.generator import generated
 from rlanything.domains.osworld.desktops.tasks import read_family, read_splits
-from rlanything.domains.osworld.desktops.verify import LARGEST_UNPACKED, LARGEST_WORKBOOK, share
 from rlanything.domains.parts import RejectedTask
 from rlanything.domains.registry import make_domain
 from rlanything.errors import ConfigError, TaskError
 from rlanything.types import Direction
-
-OWN = {
-    "id": "mine",
-    "application": "files",
-    "config": [{"type": "write", "parameters": {"path": "~/a", "text": "x"}}],
-    "verifiers": {
-        "short": {
-            "instruction": "Delete a.",
-            "evaluator": {"checks": [{"kind": "exists", "path": "~/a", "not": True}]},
-            "solution": [{"action": "type", "text": "rm ~/a\n"}, {"action": "terminate", "status": "success"}],
-        },
-        "long": {"instruction": "Never.", "evaluator": {"func": "infeasible"}},
-    },
-}
-TASK = {"id": "t", "domain": "os", "instruction": "Do it.", "config": [], "evaluator": {"func": "exact_match"}}
-PUBLISHED = {
-    "id": "t",
-    "domain": "os",
-    "config": [],
-    "task_template": {"evaluator1": "Do it.", "evaluator2": "Do more."},
-    "evaluator_list": {"evaluator1": {"func": "exact_match"}, "evaluator2": {"func": "exact_match"}},
-    "current_task": {"evaluator2": "Do even more."},
-}
-
-
-def checked(**check):
-    return {"instruction": "x", "evaluator": {"checks": [check]}}
-
-
-def folder_of(tmp_path, **files):
-    """A folder with these files; lists of rows are JSON lines."""
-    tmp_path.mkdir(exist_ok=True)
-    for name, value in files.items():
-        lines = isinstance(value, list)
-        path = tmp_path / f"{name}.{'jsonl' if lines else 'json'}"
-        path.write_text("\n".join(json.dumps(row) for row in value) if lines else json.dumps(value))
-    return tmp_path
 
 
 def test_each_form_of_a_family_is_read():
@@ -258,14 +214,15 @@ def test_tasks_that_cannot_be_done_are_few_in_the_training_split_whatever_its_na
     assert len(make_domain(config).tasks("mine")) == 40, "it is measured as it is"
 
 
-def test_tasks_that_nobody_tried_on_a_backend_are_told(tmp_path, caplog):
+def test_tasks_that_nobody_tried_on_a_backend_are_told(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr("rlanything.domains.osworld.desktops.world.check_backend", lambda options: None)
     known = {"family/mine/short": ""}
-    domain_of(folder_of(tmp_path / "untried", families=[OWN], admission_local=known)).tasks("train")
+    domain_of(folder_of(tmp_path / "untried", families=[OWN], admission_local=known)).world.prepare(["train"])
     assert "1 of the 2 verifiers of split train were not tried (family/mine/long first)" in caplog.text
     assert "admission_local.json" in caplog.text and "osworld_admission.py" in caplog.text
     caplog.clear()
     known["family/mine/long"] = "set-up step 1: no disk"
-    domain_of(folder_of(tmp_path / "tried", families=[OWN], admission_local=known)).tasks("train")
+    domain_of(folder_of(tmp_path / "tried", families=[OWN], admission_local=known)).world.prepare(["train"])
     assert not caplog.text
 
 
@@ -369,62 +326,3 @@ def test_all_of_osworlds_tasks_and_all_published_families_are_read():
     assert len(splits["test_all"]) == 369 and len(splits["test_nogdrive"]) == 361
     assert len(splits["train_nochrome"]) == 222 and len(splits["test_all_out_of_distribution"]) == 147
     assert sum(len(families[name].verifiers) for name in splits["train_nochrome"]) >= 290
-
-
-def held(content: bytes, check: dict) -> float:
-    """The score of a check on a file with this content."""
-
-    async def download(path):
-        return content
-
-    return asyncio.run(share(SimpleNamespace(download=download), [{"path": "~/f", **check}]))
-
-
-@pytest.mark.parametrize(
-    ("content", "value", "wanted"),
-    [(b"1", 1, 1), (b"1.0", 1, 1), (b"true", 1, 0), (b"1", True, 0), (b"true", True, 1), (b"null", False, 0)],
-)
-def test_a_json_check_tells_a_number_from_a_truth_value(content, value, wanted):
-    assert held(b'{"k": ' + content + b"}", {"kind": "json", "key": "k", "value": value}) == wanted
-
-
-def test_a_workbook_that_unpacks_to_more_than_a_desktop_may_hold_is_not_read():
-    book, content = Workbook(), io.BytesIO()
-    book.active["B2"] = 5
-    book.save(content)
-    check = {"kind": "cell", "cell": "B2", "value": 5}
-    assert held(content.getvalue(), check) == 1.0
-    with ZipFile(content, "a", ZIP_DEFLATED) as packed:
-        packed.writestr("xl/more.xml", bytes(LARGEST_UNPACKED))
-    assert len(content.getvalue()) < LARGEST_WORKBOOK and held(content.getvalue(), check) == 0.0
-
-
-@pytest.mark.parametrize(
-    ("wrong", "told"),
-    [
-        ({"func": "exact_mach"}, "mine: verifier a: func: .* no 'exact_mach'; did you mean exact_match"),
-        ({"func": ["exact_match", "zzzz"]}, "no 'zzzz'$"),
-        ({"func": "exact_match", "result": {"type": "vm_fil"}}, "result.type: .*did you mean get_vm_file"),
-        ({"func": "exact_match", "expected": [{}, {"path": "x"}]}, "expected.type: .* no 'get_None'"),
-    ],
-)
-def test_evaluator_that_osworld_does_not_have_is_named_before_a_run(tmp_path, wrong, told):
-    for name, holds in (("metrics", "from .general import exact_match\n"), ("getters", "def get_vm_file(): ...\n")):
-        folder = tmp_path / "lib/python3.11/site-packages/desktop_env/evaluators" / name
-        folder.mkdir(parents=True)
-        (folder / "__init__.py").write_text(holds)
-    right = {"func": "exact_match", "result": {"type": "vm_file"}, "expected": {}}
-    verifiers = {"b": {"instruction": "x", "evaluator": right}, "a": {"instruction": "x", "evaluator": right | wrong}}
-    family = read_family({"id": "mine", "verifiers": verifiers}, "x")
-    with pytest.raises(TaskError, match=told):
-        check_evaluators([family], tmp_path)
-    del verifiers["a"]
-    check_evaluators([read_family({"id": "mine", "verifiers": verifiers}, "x")], tmp_path)
-
-
-@needs_oracle
-@needs_tasks
-def test_every_published_task_asks_for_evaluators_that_there_are():
-    families, _ = read_splits(SHARED)
-    check_evaluators(families.values(), Path(ORACLE))
-    assert len(families) == 592

@@ -1,6 +1,6 @@
-"""Which verifiers a backend can be used with: their set-up succeeds, and a desktop that nobody touched scores 0.
+"""Tells which verifiers a backend can be used with: their set-up succeeds, and an untouched desktop scores 0.
 
-scripts/osworld_admission.py finds them and writes what it found. Generated families need none: their scripts are tests.
+scripts/osworld_admission.py tries them and writes the file. Generated families need none: their scripts are tests.
 """
 
 import json
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Admission:
-    """What is known of verifiers on one backend."""
+    """Tells which verifiers one backend can be used with."""
 
     path: Path | None = None
     """The file that tells it; None if the families are generated."""
@@ -24,11 +24,11 @@ class Admission:
 
     @classmethod
     def read(cls, path: Path) -> "Admission":
-        """What a file tells; nothing if it is not there."""
+        """Read a file. If it is not there, no verifier was tried."""
         return cls(path=path, tried=json.loads(path.read_bytes()) if path.is_file() else {})
 
     def why(self, verifier: str) -> str:
-        """Why a verifier cannot be used; empty if it can, or if nobody tried."""
+        """Return why a verifier cannot be used; empty if it can, or if nobody tried."""
         return self.tried.get(verifier, "")
 
     def warn(self, split: str, verifiers: Iterable[str]) -> None:

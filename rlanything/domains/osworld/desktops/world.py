@@ -59,7 +59,7 @@ class DesktopWorld(World):
 
     @cached_property
     def admission(self) -> Admission:
-        """What scripts/osworld_admission.py found: in the folder, or beside the module of the user's function."""
+        """Read the file of scripts/osworld_admission.py, in the folder or beside the module of the user's function."""
         name = f"{self.options.backend}.json"
         if self.folder:
             return Admission.read(self.folder / f"admission_{name}")
@@ -69,7 +69,6 @@ class DesktopWorld(World):
 
     def tasks(self, split: str) -> list[Task]:
         names = self._names(split)
-        self.admission.warn(split, (f"{name}/{key}" for name in names for key in self.families[name].verifiers))
         admitted = [name for name in names if not self.admission.why(f"{name}/{self.families[name].current}")]
         tasks = [self._task(name) for name in admitted]
         return self._capped(tasks) if split == self.train_split else tasks
@@ -96,6 +95,9 @@ class DesktopWorld(World):
         return iter(self._verifier(task).solution) if self._verifier(task).solution else None
 
     def prepare(self, splits: Sequence[str]) -> None:
+        for split in splits:
+            names = self._names(split)
+            self.admission.warn(split, (f"{name}/{key}" for name in names for key in self.families[name].verifiers))
         found = [self.families[task.payload["family"]] for split in splits for task in self.tasks(split)]
         if any(family.needs_oracle for family in found):
             self.oracle.check()
