@@ -84,36 +84,36 @@ def test_any_actions_leave_a_desktop_that_can_be_drawn_and_solved() -> None:
             scroll = Action(kind="scroll", pixels=draw_of.choice([-5, 5]))
             click = Action(kind=draw_of.choice(kinds), coordinate=at)
             perform(desk, draw_of.choice([click, click, click, typed, key, scroll]))
-            assert draw(desk).shape == (HEIGHT, WIDTH, 3)
+            assert draw(desk).pixels.shape == (HEIGHT, WIDTH, 3)
             for verifier in family.verifiers:
                 distance(verifier.goals, verifier.feasible, desk)
 
 
 def test_a_clone_is_independent() -> None:
     family = make_family("clone", "middle", 0.0)
-    before = draw(family.desk)
+    before = draw(family.desk).pixels
     for verifier in family.verifiers:
         solved(family.desk, verifier)
-    assert np.array_equal(before, draw(family.desk))
+    assert np.array_equal(before, draw(family.desk).pixels)
 
 
 def test_the_picture_shows_the_state_and_is_a_png() -> None:
     family = make_family("png", "easy", 0.0)
-    pixels = draw(family.desk)
-    assert np.array_equal(np.asarray(Image.open(io.BytesIO(png(pixels)))), pixels)
+    picture = draw(family.desk)
+    assert np.array_equal(np.asarray(Image.open(io.BytesIO(png(picture))).convert("RGB")), picture.pixels)
     desk = family.desk.clone()
     desk.program, desk.tab = "Settings", "Network"
     shown = [widget for widget in on_top(desk) if widget.kind is Kind.SWITCH]
     for widget in shown:
-        before = draw(desk)
+        before = draw(desk).pixels
         desk.switched[widget.name] = not desk.switched[widget.name]
-        changed = np.argwhere((draw(desk) != before).any(-1))
+        changed = np.argwhere((draw(desk).pixels != before).any(-1))
         assert len(changed) and all(widget.covers(x, y) for y, x in changed)
 
 
 def test_families_are_the_same_for_the_same_seed_and_others_for_others() -> None:
     first, again, other = (make_family(seed, "middle", 0.1) for seed in ("a", "a", "b"))
-    assert first.verifiers == again.verifiers and np.array_equal(draw(first.desk), draw(again.desk))
+    assert first.verifiers == again.verifiers and np.array_equal(draw(first.desk).pixels, draw(again.desk).pixels)
     assert first.verifiers != other.verifiers
 
 

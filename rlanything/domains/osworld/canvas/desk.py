@@ -6,6 +6,7 @@ import copy
 import random
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from rlanything.domains.osworld.canvas import words
 from rlanything.domains.osworld.canvas.words import TRASH
@@ -35,8 +36,7 @@ class Kind(StrEnum):
     FIELD = "field"
 
 
-@dataclass(frozen=True)
-class Widget:
+class Widget(NamedTuple):
     """Something on the screen that can be clicked: centre and size in pixels."""
 
     kind: Kind
