@@ -174,13 +174,14 @@ def separate(group: Group, config: AlgorithmConfig, *, step_discount: float = 0.
     Each counts by its weight, whatever its spread. At an index that failures alone reach, the outcome's part is 0: a
     z-score over all episodes would push down every token of their long tails, and unlikely tokens would gain by it.
 
-    `step_discount` (gamma, 0 to 1) adds later signals to a step's own: sum over k >= i of gamma^(k-i) mean_j S_kj. With
-    gamma = 0 a weak policy learns what is seldom wrong, such as to go on searching, rather than what leads on.
+    `step_discount` (gamma, 0 to 1) adds later signals to a step's own: sum over k >= i of gamma^(k-i) mean_j S_kj, where
+    a finished episode keeps its last signal (`lasting`). With gamma = 0 a weak policy learns what is seldom wrong, such
+    as to go on searching, rather than what leads on.
     """
     _check_range("step_discount", step_discount)
-    episodes = []
+    episodes, longest = [], longest_of(group)
     for t in group.valid:
-        to_go = discounted([turn.signal or 0.0 for turn in t.turns], step_discount)
+        to_go = discounted(lasting([turn.signal or 0.0 for turn in t.turns], longest, step_discount), step_discount)
         episodes.append([(turn, t.reward or 0.0, signal) for turn, signal in zip(t.turns, to_go, strict=True)])
     for entries in zip_longest(*episodes):
         reached = [entry for entry in entries if entry and entry[0].reward is not None]
@@ -198,15 +199,16 @@ def process(group: Group, config: AlgorithmConfig, *, step_discount: float = 0.0
     pushes the failing step down and those before it up, so a group without a success teaches as well.
 
     `step_discount` (gamma, 0 to 1) adds the z-scores of later turns: sum over k >= i of gamma^(k-i) z_k; 1 is that
-    paper's choice, 0 credits each step with its own signal alone. Turns without a signal take no part, unless lambda
-    is 0.
+    paper's choice, 0 credits each step with its own signal alone. A finished episode keeps its last one (`lasting`),
+    which is ours. Turns without a signal take no part, unless lambda is 0.
     """
     _check_range("step_discount", step_discount)
     judged = [turn for t in group.valid for turn in t.turns if turn.reward is not None]
     steps = standardise([turn.signal or 0.0 for turn in judged])
-    of_turn = {id(turn): float(z) for turn, z in zip(judged, steps, strict=True)}
+    of_turn, longest = {id(turn): float(z) for turn, z in zip(judged, steps, strict=True)}, longest_of(group)
     for t, outcome in zip(group.valid, standardise([t.reward or 0.0 for t in group.valid]), strict=True):
-        to_go = discounted([of_turn.get(id(turn), 0.0) for turn in t.turns], step_discount)
+        signals = lasting([of_turn.get(id(turn), 0.0) for turn in t.turns], longest, step_discount)
+        to_go = discounted(signals, step_discount)
         for turn, signal in zip(t.turns, to_go, strict=True):
             if turn.reward is not None:
                 turn.advantage = float(config.outcome_weight * outcome + config.step_weight * signal)
@@ -233,6 +235,7 @@ def same_state(group: Group, config: AlgorithmConfig, *, discount: float = 0.95,
     group that began in the same state (GiGPO, arXiv 2505.10978).
 
     A turn earns lambda times its step signal, the last one w_o times the episode's reward too; `discount` is gamma.
+    A finished episode keeps its last signal (`lasting`).
     Turns whose state no other turn shares get the first part alone.
     """
     _check_range("discount", discount)
@@ -247,15 +250,16 @@ def grouped_gae(group: Group, config: AlgorithmConfig, *, discount: float = 0.95
 
     The value of a state is the mean discounted return of the group's turns that began in it, 0 after the last turn.
     TD errors r_t + gamma V(s_t+1) - V(s_t) are summed with (gamma lambda)^k and standardised over the group's turns.
+    A finished episode keeps its last step signal (`lasting`).
     """
     _check_range("discount", discount)
     _check_range("lam", lam)
     states = _by_state(group, config, discount)
     value = {state: sum(v for _, v in members) / len(members) for state, members in states.items()}
-    turns, advantages = [], []
+    turns, advantages, longest = [], [], longest_of(group)
     for t in group.valid:
         ahead = [*(value[turn.state] for turn in t.turns[1:]), 0.0]
-        rewards = turn_rewards(t, config)
+        rewards = turn_rewards(t, config, longest, discount)
         errors = [r + discount * v - value[u.state] for r, v, u in zip(rewards, ahead, t.turns, strict=True)]
         turns += t.turns
         advantages += discounted(errors, discount * lam)
@@ -287,9 +291,24 @@ def discounted(values: Sequence[float], discount: float) -> list[float]:
     return result[::-1]
 
 
-def turn_rewards(t: Trajectory, config: AlgorithmConfig) -> list[float]:
+def longest_of(group: Group) -> int:
+    """Turns of the longest episode."""
+    return max((len(t.turns) for t in group.valid), default=0)
+
+
+def lasting(signals: Sequence[float], longest: int, discount: float) -> list[float]:
+    """Signals of which the last one counts, discounted, for the turns that its episode lacks to the longest one, too.
+
+    Steps of a weak policy are mostly bad. If what comes after the end counted 0, a wrong end would look better than the
+    try that went on, and the policy would learn to give up.
+    """
+    after = sum(discount**k for k in range(1, longest - len(signals) + 1))
+    return [*signals[:-1], *(signal * (1 + after) for signal in signals[-1:])]
+
+
+def turn_rewards(t: Trajectory, config: AlgorithmConfig, longest: int, discount: float) -> list[float]:
     """Each turn's own reward: lambda times its step signal; the last turn also gets w_o times the episode's reward."""
-    rewards = [config.step_weight * (turn.signal or 0.0) for turn in t.turns]
+    rewards = lasting([config.step_weight * (turn.signal or 0.0) for turn in t.turns], longest, discount)
     if rewards:
         rewards[-1] += config.outcome_weight * (t.reward or 0.0)
     return rewards
@@ -298,8 +317,10 @@ def turn_rewards(t: Trajectory, config: AlgorithmConfig) -> list[float]:
 def _by_state(group: Group, config: AlgorithmConfig, discount: float) -> dict[str, list[tuple[Turn, float]]]:
     """The turns that began in each state, with their discounted returns."""
     found: dict[str, list[tuple[Turn, float]]] = defaultdict(list)
+    longest = longest_of(group)
     for t in group.valid:
-        for turn, value in zip(t.turns, discounted(turn_rewards(t, config), discount), strict=True):
+        values = discounted(turn_rewards(t, config, longest, discount), discount)
+        for turn, value in zip(t.turns, values, strict=True):
             found[turn.state].append((turn, value))
     return found
 

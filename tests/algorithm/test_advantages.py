@@ -135,13 +135,39 @@ def test_process_adds_the_outcome_and_with_a_discount_what_came_after():
     g = group(trajectory(1, [(1,), (1,)]), trajectory(-1, [(-1,)]))
     assign_advantages([g], AlgorithmConfig(advantage="process", options={"step_discount": 0.5}))
     good, bad = 1 / math.sqrt(2), -math.sqrt(2)
-    assert advantages(g) == [[pytest.approx(1 + 1.5 * good), pytest.approx(1 + good)], [pytest.approx(-1 + bad)]]
+    assert advantages(g) == [[pytest.approx(1 + 1.5 * good), pytest.approx(1 + good)], [pytest.approx(-1 + 1.5 * bad)]]
 
 
 def test_process_leaves_out_turns_that_nobody_judged():
     g = group(trajectory(1, [(1,), (None,)]), trajectory(-1, [(-1,)]))
     assign_advantages([g], AlgorithmConfig(advantage="process"))
     assert advantages(g) == [[pytest.approx(2), None], [pytest.approx(-2)]]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [rule(name, options={"step_discount": 0.8}) for name in ("separate", "process")]
+    + [rule(name, options={"discount": 0.8}) for name in ("same_state", "grouped_gae")],
+    ids=lambda config: config.advantage,
+)
+def test_to_give_up_is_no_better_than_to_go_on_badly(config):
+    # All fail. At index 1 one episode ends, wrongly; the others make more bad steps, and one of them a good one.
+    g = group(
+        trajectory(-1, [(1,), (-1,)]),
+        trajectory(-1, [(1,), (-1,), (-1,), (-1,)]),
+        trajectory(-1, [(1,), (-1,), (-1,), (1,)]),
+    )
+    assign_advantages([in_states(g, "ab", "abcd", "abce")], config)
+    ended, *went_on = (a[1] for a in advantages(g))
+    assert ended <= min(went_on) + 1e-9
+    assert ended < went_on[1]
+
+
+def test_a_right_end_is_worth_as_much_as_the_steps_that_it_saves():
+    # Signals to go at index 0, gamma 0.5: 1 + 0.5 + 0.25 for both, as the first episode keeps its last one.
+    g = group(trajectory(1, [(1,)]), trajectory(1, [(1,), (1,), (1,)]))
+    assign_advantages([g], rule("separate", options={"step_discount": 0.5}))
+    assert advantages(g) == [[0.0], [0.0] * 3]
 
 
 def test_discounted_sums_weigh_what_comes_later():
