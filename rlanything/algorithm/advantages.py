@@ -174,8 +174,8 @@ def separate(group: Group, config: AlgorithmConfig, *, step_discount: float = 0.
     Each counts by its weight, whatever its spread. At an index that failures alone reach, the outcome's part is 0: a
     z-score over all episodes would push down every token of their long tails, and unlikely tokens would gain by it.
 
-    `step_discount` (gamma, 0 to 1) adds later signals to a step's own: sum over k >= i of gamma^(k-i) mean_j S_kj, where
-    a finished episode keeps its last signal (`lasting`). With gamma = 0 a weak policy learns what is seldom wrong, such
+    `step_discount` (gamma, 0 to 1) adds later signals to a step's own: sum over k >= i of gamma^(k-i) mean_j S_kj. A
+    finished episode keeps its last signal (`lasting`). With gamma = 0 a weak policy learns what is seldom wrong, such
     as to go on searching, rather than what leads on.
     """
     _check_range("step_discount", step_discount)
@@ -205,7 +205,8 @@ def process(group: Group, config: AlgorithmConfig, *, step_discount: float = 0.0
     _check_range("step_discount", step_discount)
     judged = [turn for t in group.valid for turn in t.turns if turn.reward is not None]
     steps = standardise([turn.signal or 0.0 for turn in judged])
-    of_turn, longest = {id(turn): float(z) for turn, z in zip(judged, steps, strict=True)}, longest_of(group)
+    of_turn = {id(turn): float(z) for turn, z in zip(judged, steps, strict=True)}
+    longest = longest_of(group)
     for t, outcome in zip(group.valid, standardise([t.reward or 0.0 for t in group.valid]), strict=True):
         signals = lasting([of_turn.get(id(turn), 0.0) for turn in t.turns], longest, step_discount)
         to_go = discounted(signals, step_discount)

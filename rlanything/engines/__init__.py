@@ -10,6 +10,7 @@ from rlanything.engines.base import Engine, EngineError
 from rlanything.engines.process import ProcessEngine
 from rlanything.weights.files import MAX_REASON, check_files, local_folder
 from rlanything.weights.heads import cached_values, key_heads
+from rlanything.weights.images import reads_images
 
 if TYPE_CHECKING:
     from rlanything.engines.chat import Chat
@@ -85,10 +86,10 @@ def check_model(model: ModelConfig, config: EngineConfig) -> Chat:
         what = "config.json cannot be read" if folder.is_dir() else "no such folder, and the hub did not give it"
         raise EngineError(f"model.path={model.path!r}: {what}: {why}") from error
     _check_generates(whole, model.path)
-    if config.kind == "transformers" and getattr(whole, "vision_config", None) is not None:
+    if config.kind == "transformers" and getattr(whole, "vision_config", None) is not None and not reads_images(whole):
         raise EngineError(
-            f"model.path={model.path!r}: {type(whole).__name__} reads images, which the small engine cannot serve; set "
-            "this role's engine.*.kind=vllm"
+            f"model.path={model.path!r}: {type(whole).__name__} reads images in a way that the small engine does not "
+            "know; set this role's engine.*.kind=vllm"
         )
     chat = Chat(model)
     token, largest = max(chat.vocabulary().items(), key=lambda item: item[1])

@@ -42,6 +42,9 @@ class Request:
     """The sampling's limit, cut to what fits the context."""
     images: Sequence[Image] = ()
     """The images that the prompt refers to."""
+    positions: np.ndarray | None = None
+    """Time, row and column of each token of prompt and longest response [3, T]; only a model of images in the small
+    engine needs them."""
     completions: dict[int, Completion] = field(default_factory=dict)
     """Samples that have ended, by index; only the small engine ends them one by one."""
 

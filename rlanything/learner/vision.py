@@ -12,52 +12,39 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image as Pictures
 from torch import Tensor, nn
-from transformers import AutoImageProcessor
 
 from rlanything.config.schema import ModelConfig
 from rlanything.errors import LearnerError
 from rlanything.learner.packing import MicroBatch
 from rlanything.types import Sample
+from rlanything.weights.vision import ImageModel
 
 
-class Vision:
-    """The images of a transformers model of images and texts, such as Qwen3-VL."""
+class Vision(ImageModel):
+    """The images of micro-batches."""
 
     def __init__(self, lm: Any, model: ModelConfig) -> None:
-        self._model, self._token = lm.base_model, lm.config.image_token_id
-        self.tower: nn.Module = lm.base_model.visual
-        """The vision tower, which turns pixels into tokens."""
-        self._merge = lm.config.vision_config.spatial_merge_size
-        for module in lm.base_model.modules():
-            if isinstance(module, nn.Conv3d) and module.kernel_size == module.stride:
-                module.forward = partial(_patches, module)  # type: ignore[method-assign]
+        super().__init__(lm, model.path, model.trust_remote_code)
         self._order: list[int] = []  # of each image of the micro-batch, its place among those that differ
-        self._model.get_image_features = partial(self._features, self._model.get_image_features)
-        self._processor: Any = AutoImageProcessor.from_pretrained(model.path, trust_remote_code=model.trust_remote_code)
+        self.model.get_image_features = partial(self._features, self.model.get_image_features)
 
     @property
     def patches_per_token(self) -> int:
         """Patches that the tower merges into one token."""
-        return int(self._merge**2)
+        return int(self.merge**2)
 
     def positions(self, sample: Sample) -> np.ndarray:
-        """Time, row and column of a sample's tokens, shape [3, T], by the model's own rule (M-RoPE)."""
-        ids = torch.from_numpy(sample.ids)[None]
-        grids = [[1, image.rows * self._merge, image.columns * self._merge] for image in sample.images]
-        found: Tensor = self._model.get_rope_index(
-            ids, (ids == self._token).int(), image_grid_thw=torch.tensor(grids) if grids else None
-        )[0]
-        return found[:, 0].numpy()
+        """Time, row and column of a sample's tokens, shape [3, T]."""
+        return self.rope_positions(sample.ids, [(image.rows, image.columns) for image in sample.images])
 
     def inputs(self, batch: MicroBatch, ids: Tensor) -> dict[str, Tensor]:
         """The model's further arguments for a micro-batch whose ids [B, T] are on the model's device."""
-        kinds = (ids == self._token).int()
+        kinds = (ids == self.token).int()
         places = {digest: i for i, digest in enumerate(dict.fromkeys(image.digest for image in batch.images))}
         paths = {image.digest: image.path for image in batch.images}
         self._order = [places[image.digest] for image in batch.images] or [0]
-        found = [self.processed(paths[digest]) for digest in places] or ([self._blank()] if kinds.any() else [])
+        found = [self._opened(paths[digest]) for digest in places] or ([self._blank()] if kinds.any() else [])
         if not found:
             return {"mm_token_type_ids": kinds}
         pixels, grids = zip(*found, strict=True)
@@ -83,7 +70,7 @@ class Vision:
         """
         length = batch.ids.shape[1]
         ids, positions = np.zeros((1, length), np.int64), np.zeros((len(batch.positions), 1, length), np.int64)
-        ids[0, 0] = self._token
+        ids[0, 0] = self.token
         return replace(
             batch,
             ids=np.concatenate([batch.ids, ids]),
@@ -95,24 +82,14 @@ class Vision:
         """An image of one token, in the form that `processed` returns."""
         patch = next(m for m in self.tower.modules() if isinstance(m, nn.Conv3d))
         values = patch.in_channels * math.prod(patch.kernel_size)
-        return torch.zeros(self._merge**2, values), torch.tensor([[1, self._merge, self._merge]])
+        return torch.zeros(self.merge**2, values), torch.tensor([[1, self.merge, self.merge]])
 
-    def processed(self, path: str) -> tuple[Tensor, Tensor]:
-        """An image file as the model reads it: pixels [patches, values], and the grid [1, 3] of its patches.
-
-        Raises LearnerError if the file cannot be read.
-        """
+    def _opened(self, path: str) -> tuple[Tensor, Tensor]:
+        """`processed`. Raises LearnerError if the file cannot be read."""
         try:
-            with Pictures.open(path) as picture:
-                found = self._processor(images=[picture.convert("RGB")], return_tensors="pt")
+            return self.processed(path)
         except OSError as error:
             raise LearnerError(
                 f"{path}: an image of a sample cannot be read ({error}); keep the run's folder images/, which every "
                 "node must see"
             ) from error
-        return found["pixel_values"], found["image_grid_thw"]
-
-
-def _patches(convolution: nn.Conv3d, pixels: Tensor) -> Tensor:
-    """A convolution over single patches [N, ...] as a matrix product [N, D], which a CPU computes faster."""
-    return nn.functional.linear(pixels.flatten(1), convolution.weight.flatten(1), convolution.bias)

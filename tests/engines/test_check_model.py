@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tiny_vision import write_vision_model
-from transformers import AutoConfig, AutoTokenizer, MistralConfig
+from transformers import AutoConfig, AutoTokenizer, LlavaConfig, MistralConfig
 
 from rlanything.config.schema import EngineConfig, ModelConfig
 from rlanything.engines import check_cache, check_model, start_engine
@@ -147,11 +147,11 @@ def test_quantised_weights_that_this_machine_cannot_multiply_are_refused_before_
     check_role(model, engine, learns=False)
 
 
-def test_the_small_engine_refuses_a_model_of_images(tmp_path):
-    model = ModelConfig(path=str(write_vision_model(tmp_path / "vision")))
-    check_model(model, EngineConfig(max_model_len=2048))
-    with pytest.raises(EngineError, match="Qwen3VLConfig reads images, .* set this role's engine.*kind=vllm"):
-        check_model(model, EngineConfig(max_model_len=2048, kind="transformers"))
+def test_the_small_engine_refuses_a_model_of_images_that_it_does_not_know(tmp_path):
+    write_vision_model(tmp_path)
+    LlavaConfig().save_pretrained(tmp_path)
+    with pytest.raises(EngineError, match="LlavaConfig reads images in a way .* set this role's engine.*kind=vllm"):
+        check_model(ModelConfig(path=str(tmp_path)), EngineConfig(max_model_len=2048, kind="transformers"))
 
 
 def test_the_folder_of_a_checkpoint_names_the_model_within_it(world, tmp_path):

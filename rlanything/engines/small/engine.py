@@ -2,15 +2,16 @@
 
 The model's own forward runs over packed tokens (see `attention`), so it serves every family whose attention goes
 through transformers' attention interface. `blocks` remembers sequences that have ended, so the next turn of an episode,
-or the next judge prompt about it, prefills only new tokens. It has no sliding windows, attention sinks, images or GPUs.
+or the next judge prompt about it, prefills only new tokens. It has no sliding windows, attention sinks or GPUs.
 """
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedConfig
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedConfig
 
 from rlanything.config.schema import EngineConfig, ModelConfig
 from rlanything.engines.admission import Admission
@@ -20,9 +21,11 @@ from rlanything.engines.small.attention import BLOCK_SIZE, IMPLEMENTATION, Block
 from rlanything.engines.small.blocks import BlockPool
 from rlanything.engines.small.sampling import sample, uniform
 from rlanything.engines.small.scheduler import Scheduler, Sequence
+from rlanything.engines.small.vision import Vision
 from rlanything.weights.checksum import LM_HEAD, checksum
 from rlanything.weights.files import loading
 from rlanything.weights.heads import cached_values, head_dim, key_heads
+from rlanything.weights.images import reads_images
 from rlanything.weights.lora import with_base
 from rlanything.weights.precision import torch_dtype
 
@@ -32,13 +35,20 @@ class TransformersEngine(SteppedEngine):
 
     def __init__(self, model: ModelConfig, config: EngineConfig, seed: int, log_path: Path) -> None:
         super().__init__(config, torch_dtype(config.dtype, on_accelerator=False), seed, log_path)
+        sees = reads_images(AutoConfig.from_pretrained(model.path, trust_remote_code=model.trust_remote_code))
+        attention: Any = {"text_config": IMPLEMENTATION, "vision_config": "sdpa"} if sees else IMPLEMENTATION
         with loading(model.path):
-            self.model = AutoModelForCausalLM.from_pretrained(
-                model.path,
-                dtype=self.dtype,
-                attn_implementation=IMPLEMENTATION,
-                trust_remote_code=model.trust_remote_code,
-            ).eval()
+            self.model = (
+                (AutoModelForImageTextToText if sees else AutoModelForCausalLM)
+                .from_pretrained(
+                    model.path,
+                    dtype=self.dtype,
+                    attn_implementation=attention,
+                    trust_remote_code=model.trust_remote_code,
+                )
+                .eval()
+            )
+        self._vision = Vision(self.model, model) if sees else None
         text = self.model.config.get_text_config()
         _check_supported(text, self.max_model_len)
         self._stop_ids = token_ids(text.eos_token_id) | token_ids(self.model.generation_config.eos_token_id)
@@ -65,6 +75,8 @@ class TransformersEngine(SteppedEngine):
     def _submit(self, request: Request) -> None:
         if self._cache is None:
             raise EngineError("the engine sleeps: call wake() before generate()")
+        if self._vision:
+            self._vision.prepare(request)
         self._scheduler.submit(request)
 
     def _abort(self, numbers: list[int]) -> None:
@@ -97,6 +109,8 @@ class TransformersEngine(SteppedEngine):
 
     def _reset_caches(self) -> None:
         self._scheduler.pool.clear()
+        if self._vision:
+            self._vision.clear()
 
     def checksum(self) -> str:
         """The checksum of the weights in use, or of the adapters as they came."""
@@ -140,14 +154,19 @@ class TransformersEngine(SteppedEngine):
         ids = [token for s, length in batch for token in s.tokens[s.computed : s.computed + length]]
         packed = np.zeros((2, round_up(len(ids))), dtype=np.int64)
         packed[0, : len(ids)], packed[1, : len(ids)] = ids, positions
-        tokens_1T, positions_1T = torch.from_numpy(packed).unsqueeze(1)
+        inputs: dict[str, Any] = {"position_ids": torch.from_numpy(packed[1:])}
+        if self._vision:
+            new = [(s.request, s.computed, s.computed + length) for s, length in batch]
+            inputs = self._vision.inputs(new, *packed)
         output = self.model(
-            input_ids=tokens_1T,
-            position_ids=positions_1T,
+            input_ids=torch.from_numpy(packed[:1]),
             use_cache=False,
             logits_to_keep=torch.from_numpy(np.cumsum(lengths) - 1),
             block_cache=cache,
+            **inputs,
         )
+        if self._vision:
+            self._vision.forbid(output.logits[0])
         return output.logits[0]
 
     def _sample(self, ready: list[tuple[int, Sequence]], logits_NV: torch.Tensor) -> list[tuple[int, list[Completion]]]:
