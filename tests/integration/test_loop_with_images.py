@@ -96,10 +96,20 @@ def config_of(folder: Path, output: Path, name: str) -> Config:
     )
 
 
-@pytest.mark.parametrize("history", ["append_only", pytest.param("paper", marks=pytest.mark.slow)])
-def test_a_run_with_screenshots_trains_resumes_and_keeps_each_image_once(folder, tmp_path, history):
+@pytest.mark.parametrize(
+    ("kind", "history"),
+    [
+        ("vllm", "append_only"),
+        ("transformers", "append_only"),
+        pytest.param("vllm", "paper", marks=pytest.mark.slow),
+        pytest.param("transformers", "paper", marks=pytest.mark.slow),
+    ],
+)
+def test_a_run_with_screenshots_trains_resumes_and_keeps_each_image_once(folder, tmp_path, kind, history):
     whole, half = (config_of(folder, tmp_path, name) for name in ("whole", "half"))
-    whole.rollout.history = half.rollout.history = history
+    for config in (whole, half):
+        config.rollout.history = history
+        config.engine.policy.kind = config.engine.reward.kind = kind
     train(whole)
     half.experiment.total_step = 1
     train(half)
@@ -119,7 +129,7 @@ def test_a_run_with_screenshots_trains_resumes_and_keeps_each_image_once(folder,
         assert set(judged) <= {*row["first_images"], *first["images"], *second["images"]} and judged
     figures = [r for r in read_jsonl(tmp_path / "whole/metrics.jsonl") if r["phase"] == "train"]
     near = 0.02 if NUM_DEVICE else 1e-4  # a GPU multiplies float32 as TF32
-    for figure in figures:  # what vLLM sampled from is what the learner trains
+    for figure in figures:  # what the engine sampled from is what the learner trains
         assert figure.get("policy/logprob_abs_diff", 0.0) < near and figure.get("reward/logprob_abs_diff", 0.0) < near
     assert any("policy/logprob_abs_diff" in figure for figure in figures)
     if NUM_DEVICE:  # a GPU's sums differ from run to run
@@ -154,10 +164,13 @@ def test_every_engine_reads_the_same_images(folder, shown, tmp_path, kind):
         assert ours == pytest.approx(theirs, abs=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["vllm", "transformers"])
 @pytest.mark.parametrize("lora_rank", [0, pytest.param(16, marks=pytest.mark.slow)])
-def test_trained_weights_reach_the_engine_whole_and_it_sees_what_the_learner_sees(folder, shown, tmp_path, lora_rank):
+def test_trained_weights_reach_the_engine_whole_and_it_sees_what_the_learner_sees(
+    folder, shown, tmp_path, lora_rank, kind
+):
     model = ModelConfig(path=str(folder))
-    settings = EngineConfig(dtype="float32", max_model_len=512, max_num_seqs=8, kv_cache_gb=0.05)
+    settings = EngineConfig(kind=kind, dtype="float32", max_model_len=512, max_num_seqs=8, kv_cache_gb=0.05)
     chat = check_model(model, settings)
     prompts = [chat.prompt([user("Where?", shown[c : c + 1])]) for c in range(COLUMNS)]
     lessons = [taught(chat, [user("Where?", shown[c : c + 1])], str(c)) for c in range(COLUMNS)]
