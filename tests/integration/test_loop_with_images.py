@@ -100,7 +100,7 @@ def config_of(folder: Path, output: Path, name: str) -> Config:
     ("kind", "history"),
     [
         ("vllm", "append_only"),
-        ("transformers", "append_only"),
+        pytest.param("transformers", "append_only", marks=pytest.mark.slow),
         pytest.param("vllm", "paper", marks=pytest.mark.slow),
         pytest.param("transformers", "paper", marks=pytest.mark.slow),
     ],
