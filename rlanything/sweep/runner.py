@@ -11,6 +11,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock
 
+from rlanything.algorithm.advantages import advantage_rule
 from rlanything.config.load import load_config
 from rlanything.config.sweep import SweepConfig
 from rlanything.errors import ConfigError, RunError
@@ -84,6 +85,7 @@ def cells(config: SweepConfig) -> list[Cell]:
             words.insert(0, f"config={config.base}")
             try:
                 loaded = load_config(words)
+                advantage_rule(loaded.algorithm)
             except ConfigError as error:
                 raise ConfigError(f"variants, {variant!r}: {error}") from error
             if not loaded.evaluation.splits:

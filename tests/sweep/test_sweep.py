@@ -54,6 +54,8 @@ def test_every_variant_has_every_seed_and_words_know_theirs(base):
         ({"a": [], "b": ["algorithm.nonsense=1"]}, "variants, 'b': algorithm.nonsense: unknown"),
         ({"../a": []}, "expected letters, digits"),
         ({"a b": [], "a_b": []}, "variants: 'a b' and 'a_b' would share a folder"),
+        ({"a": [], "b": ["algorithm.options={discount: 1}"]}, "variants, 'b': algorithm.options.discount: unknown"),
+        ({"a": ["algorithm.advantage=mine"]}, "variants, 'a': algorithm.advantage: .*mine"),
         ({"a": ["evaluation.splits=[]"]}, "variants, 'a': evaluation.splits is empty, so there is nothing to compare"),
     ],
 )
