@@ -181,7 +181,7 @@ def separate(group: Group, config: AlgorithmConfig, *, step_discount: float = 0.
     _check_range("step_discount", step_discount)
     episodes, longest = [], longest_of(group)
     for t in group.valid:
-        to_go = discounted(lasting([turn.signal or 0.0 for turn in t.turns], longest, step_discount), step_discount)
+        to_go = discounted(lasting([turn.signal for turn in t.turns], longest, step_discount), step_discount)
         episodes.append([(turn, t.reward or 0.0, signal) for turn, signal in zip(t.turns, to_go, strict=True)])
     for entries in zip_longest(*episodes):
         reached = [entry for entry in entries if entry and entry[0].reward is not None]
@@ -208,7 +208,7 @@ def process(group: Group, config: AlgorithmConfig, *, step_discount: float = 0.0
     of_turn = {id(turn): float(z) for turn, z in zip(judged, steps, strict=True)}
     longest = longest_of(group)
     for t, outcome in zip(group.valid, standardise([t.reward or 0.0 for t in group.valid]), strict=True):
-        signals = lasting([of_turn.get(id(turn), 0.0) for turn in t.turns], longest, step_discount)
+        signals = lasting([of_turn.get(id(turn)) for turn in t.turns], longest, step_discount)
         to_go = discounted(signals, step_discount)
         for turn, signal in zip(t.turns, to_go, strict=True):
             if turn.reward is not None:
@@ -236,7 +236,6 @@ def same_state(group: Group, config: AlgorithmConfig, *, discount: float = 0.95,
     group that began in the same state (GiGPO, arXiv 2505.10978).
 
     A turn earns lambda times its step signal, the last one w_o times the episode's reward too; `discount` is gamma.
-    A finished episode keeps its last signal (`lasting`).
     Turns whose state no other turn shares get the first part alone.
     """
     _check_range("discount", discount)
@@ -251,16 +250,15 @@ def grouped_gae(group: Group, config: AlgorithmConfig, *, discount: float = 0.95
 
     The value of a state is the mean discounted return of the group's turns that began in it, 0 after the last turn.
     TD errors r_t + gamma V(s_t+1) - V(s_t) are summed with (gamma lambda)^k and standardised over the group's turns.
-    A finished episode keeps its last step signal (`lasting`).
     """
     _check_range("discount", discount)
     _check_range("lam", lam)
     states = _by_state(group, config, discount)
     value = {state: sum(v for _, v in members) / len(members) for state, members in states.items()}
-    turns, advantages, longest = [], [], longest_of(group)
+    turns, advantages = [], []
     for t in group.valid:
         ahead = [*(value[turn.state] for turn in t.turns[1:]), 0.0]
-        rewards = turn_rewards(t, config, longest, discount)
+        rewards = turn_rewards(t, config)
         errors = [r + discount * v - value[u.state] for r, v, u in zip(rewards, ahead, t.turns, strict=True)]
         turns += t.turns
         advantages += discounted(errors, discount * lam)
@@ -297,19 +295,23 @@ def longest_of(group: Group) -> int:
     return max((len(t.turns) for t in group.valid), default=0)
 
 
-def lasting(signals: Sequence[float], longest: int, discount: float) -> list[float]:
-    """Signals of which the last one counts, discounted, for the turns that its episode lacks to the longest one, too.
+def lasting(signals: Sequence[float | None], longest: int, discount: float) -> list[float]:
+    """Signals, unknown ones as 0. The last known one counts again, discounted, for each turn that the longest episode
+    has more.
 
     Steps of a weak policy are mostly bad. If what comes after the end counted 0, a wrong end would look better than the
     try that went on, and the policy would learn to give up.
     """
-    after = sum(discount**k for k in range(1, longest - len(signals) + 1))
-    return [*signals[:-1], *(signal * (1 + after) for signal in signals[-1:])]
+    known = [signal or 0.0 for signal in signals]
+    if known:
+        last = next((signal for signal in reversed(signals) if signal is not None), 0.0)
+        known[-1] += last * sum(discount**k for k in range(1, longest - len(signals) + 1))
+    return known
 
 
-def turn_rewards(t: Trajectory, config: AlgorithmConfig, longest: int, discount: float) -> list[float]:
+def turn_rewards(t: Trajectory, config: AlgorithmConfig) -> list[float]:
     """Each turn's own reward: lambda times its step signal; the last turn also gets w_o times the episode's reward."""
-    rewards = lasting([config.step_weight * (turn.signal or 0.0) for turn in t.turns], longest, discount)
+    rewards = [config.step_weight * (turn.signal or 0.0) for turn in t.turns]
     if rewards:
         rewards[-1] += config.outcome_weight * (t.reward or 0.0)
     return rewards
@@ -318,10 +320,8 @@ def turn_rewards(t: Trajectory, config: AlgorithmConfig, longest: int, discount:
 def _by_state(group: Group, config: AlgorithmConfig, discount: float) -> dict[str, list[tuple[Turn, float]]]:
     """The turns that began in each state, with their discounted returns."""
     found: dict[str, list[tuple[Turn, float]]] = defaultdict(list)
-    longest = longest_of(group)
     for t in group.valid:
-        values = discounted(turn_rewards(t, config, longest, discount), discount)
-        for turn, value in zip(t.turns, values, strict=True):
+        for turn, value in zip(t.turns, discounted(turn_rewards(t, config), discount), strict=True):
             found[turn.state].append((turn, value))
     return found
 

@@ -33,9 +33,9 @@ class ImageModel:
         `sizes` are the rows and columns of tokens of the images, in their order.
         """
         ids_1T = torch.as_tensor(ids)[None]
-        grids = torch.tensor([[1, rows * self.merge, columns * self.merge] for rows, columns in sizes] or [[0] * 3])
+        grids = [[1, rows * self.merge, columns * self.merge] for rows, columns in sizes]
         found: Tensor = self.model.get_rope_index(
-            ids_1T, (ids_1T == self.token).int(), image_grid_thw=grids if sizes else None
+            ids_1T, (ids_1T == self.token).int(), image_grid_thw=torch.tensor(grids) if grids else None
         )[0]
         return found[:, 0].numpy()
 
@@ -44,8 +44,11 @@ class ImageModel:
 
         Raises OSError if the file cannot be read.
         """
-        with Pictures.open(path) as picture:
-            found = self._processor(images=[picture.convert("RGB")], return_tensors="pt")
+        try:
+            with Pictures.open(path) as picture:
+                found = self._processor(images=[picture.convert("RGB")], return_tensors="pt")
+        except SyntaxError as error:  # Pillow's name for a broken PNG file
+            raise OSError(f"{path}: {error}") from error
         return found["pixel_values"], found["image_grid_thw"]
 
 

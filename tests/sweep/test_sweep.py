@@ -121,7 +121,8 @@ def test_variants_are_compared_on_the_seeds_and_tasks_of_both(runs):
     assert (first.variant, first.num_seed, first.before, first.after) == ("first", 2, 0.25, 0.375)
     assert (first.difference, first.tokens, first.seconds) == (None, 4000, 20.0) and math.isnan(first.rm_process)
     mean, low, high = other.difference  # seed 0 alone: x +0.5, y +0.25
-    assert mean == 0.375 and (low, high) == (0.25, 0.5) and other.kinds == {"easy": 0.75, "hard": 0.0}
+    half = pytest.approx(12.706 * 0.125)  # Student's quantile for two tasks, and half of their distance
+    assert mean == 0.375 and high - mean == half and mean - low == half and other.kinds == {"easy": 0.75, "hard": 0.0}
     assert curve(runs["first"], "seen") == [(0.0, 0.0, 0.25), (2.0, 20.0, 0.375)]
 
 
@@ -134,7 +135,8 @@ def test_at_equal_seconds_a_slow_variant_is_read_between_its_evaluations(runs):
     assert late.after == 0.875 and late.at_equal_seconds == pytest.approx((0.4375 + 0.375) / 2)
     assert late.difference[0] == 0.625
     # For x 0.4375 less 0.5, for y 0.375 less 0.
-    assert late.difference_at_equal_seconds == pytest.approx(((-0.0625 + 0.375) / 2, -0.0625, 0.375))
+    mean, half = (-0.0625 + 0.375) / 2, 12.706 * 0.4375 / 2  # Student's quantile for two tasks
+    assert late.difference_at_equal_seconds == pytest.approx((mean, mean - half, mean + half))
     write_run(later := folder.with_name("later_0"), slow, step_s=16.0, middle=0.5)
     [_, late] = rows({"first": {0: runs["first"][0]}, "later": {0: later}}, "seen")
     # 20 of 32 seconds: 16 until the second evaluation, and then a quarter of the way.
@@ -147,11 +149,28 @@ def test_seeds_and_tasks_both_count_as_chance():
     zero = {s: dict.fromkeys(tasks, 0.0) for s in range(4)}
     of_seeds = {s: dict.fromkeys(tasks, shift) for s, shift in enumerate((0.0, 0.1, 0.2, 0.3))}
     mean, low, high = paired_difference(of_seeds, zero)
-    assert mean == pytest.approx(0.15) and low < 0.06 and high > 0.24, "200 tasks do not make four seeds more"
+    assert mean == pytest.approx(0.15) and low < 0.0 and high > 0.3, "200 tasks do not make four seeds more"
     of_tasks = {s: {t: float(rng.random() < 0.5) for t in tasks} for s in range(4)}
     mean, low, high = paired_difference(of_tasks, zero)
     assert 0.4 < low < mean < high < 0.6
     assert all(math.isnan(value) for value in paired_difference(zero, {}))
+    one = paired_difference({0: of_tasks[0]}, zero)
+    assert 0.4 < one[1] < one[0] < one[2] < 0.6 and one[2] - one[1] == pytest.approx(4 * 0.5 / 200**0.5, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("num_seed", "of_seeds", "of_tasks"), [(3, 0.03, 0.1), (2, 0.0, 0.1), (4, 0.1, 0.0), (3, 0.0, 0.0)]
+)
+def test_intervals_hold_the_truth_as_often_as_they_say(num_seed, of_seeds, of_tasks):
+    rng = np.random.default_rng(7)
+    held = []
+    for _ in range(300):
+        shift = 0.1 + of_seeds * rng.normal(size=(num_seed, 1)) + of_tasks * rng.normal(size=100)
+        x = shift + 0.4 * rng.normal(size=(num_seed, 100))
+        ours = {s: {str(t): float(x[s, t]) for t in range(100)} for s in range(num_seed)}
+        _, low, high = paired_difference(ours, {s: dict.fromkeys(ours[s], 0.0) for s in ours})
+        held.append(low < 0.1 < high)
+    assert 0.92 <= np.mean(held) <= 0.995
 
 
 def test_pages_hold_the_table_the_curves_and_what_failed(runs, tmp_path):
@@ -159,7 +178,7 @@ def test_pages_hold_the_table_the_curves_and_what_failed(runs, tmp_path):
     write_tables(tmp_path, renamed, {"a, seed 1": "no <memory>"})
     text, page = (tmp_path / "sweep.md").read_text(), (tmp_path / "sweep.html").read_text()
     assert "| first | 2 | 25.0 % | 37.5 % | – | 37.5 % | – | 37.5 % | 0.0 % | – | 0.00 | 20 |" in text
-    assert "+37.5 (+25.0 to +50.0)" in text and "a, seed 1: failed (no <memory>)" in text
+    assert "+37.5 (-121.3 to +196.3)" in text and "a, seed 1: failed (no <memory>)" in text
     assert (
         page.count("<polyline") == 4 and "&lt;i&gt;other" in page and "no &lt;memory&gt;" in page and "<i>" not in page
     )

@@ -1,4 +1,4 @@
-"""The small engine: batched decoding of a Hugging Face causal LM with a persistent block cache, in process, on a CPU.
+"""The small engine: batched decoding of a Hugging Face model with a persistent block cache, in process, on a CPU.
 
 The model's own forward runs over packed tokens (see `attention`), so it serves every family whose attention goes
 through transformers' attention interface. `blocks` remembers sequences that have ended, so the next turn of an episode,
@@ -35,7 +35,9 @@ class TransformersEngine(SteppedEngine):
 
     def __init__(self, model: ModelConfig, config: EngineConfig, seed: int, log_path: Path) -> None:
         super().__init__(config, torch_dtype(config.dtype, on_accelerator=False), seed, log_path)
-        sees = reads_images(AutoConfig.from_pretrained(model.path, trust_remote_code=model.trust_remote_code))
+        source = AutoConfig.from_pretrained(model.path, trust_remote_code=model.trust_remote_code)
+        _check_supported(source.get_text_config(), self.max_model_len)
+        sees = reads_images(source)
         attention: Any = {"text_config": IMPLEMENTATION, "vision_config": "sdpa"} if sees else IMPLEMENTATION
         with loading(model.path):
             self.model = (
@@ -50,7 +52,6 @@ class TransformersEngine(SteppedEngine):
             )
         self._vision = Vision(self.model, model) if sees else None
         text = self.model.config.get_text_config()
-        _check_supported(text, self.max_model_len)
         self._stop_ids = token_ids(text.eos_token_id) | token_ids(self.model.generation_config.eos_token_id)
         self._files: dict[str, torch.Tensor] = {}
         self._adapters: dict[str, torch.Tensor] = {}
@@ -157,7 +158,7 @@ class TransformersEngine(SteppedEngine):
         inputs: dict[str, Any] = {"position_ids": torch.from_numpy(packed[1:])}
         if self._vision:
             new = [(s.request, s.computed, s.computed + length) for s, length in batch]
-            inputs = self._vision.inputs(new, *packed)
+            inputs = self._vision.inputs(new, packed[0])
         output = self.model(
             input_ids=torch.from_numpy(packed[:1]),
             use_cache=False,

@@ -1,6 +1,8 @@
 """Images among packed tokens: what tells their tokens apart, their positions, and the tower's outputs for them."""
 
 from collections.abc import Iterator, Sequence
+from inspect import signature
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,18 +31,31 @@ class Vision:
     """
 
     def __init__(self, lm: Any, model: ModelConfig) -> None:
+        """Raises EngineError if the model takes no outputs of its vision tower, or has no positions of images."""
+        known = all(hasattr(lm.base_model, name) for name in ("visual", "get_rope_index"))
+        if not known or "mm_encoder_outputs" not in signature(lm.base_model.forward).parameters:
+            raise EngineError(
+                f"model.path={model.path!r}: {type(lm).__name__} reads images in a way that the small engine does not "
+                "know; set this role's engine.*.kind=vllm"
+            )
         self._images = ImageModel(lm, model.path, model.trust_remote_code)
         self._unwritten = unwritten_ids(lm.config)
         self._outputs: dict[str, list[Tensor]] = {}  # by digest: tokens [T, D], then those of each deeper layer
         self._bytes = 0
 
     def prepare(self, request: Request) -> None:
-        """Give a request its positions, and each image's tokens their number. Raises EngineError for unknown images."""
-        if request.prompt.count(self._images.token) != sum(image.num_token for image in request.images):
+        """Give a request its positions, and each image's tokens their number.
+
+        Raises EngineError if the prompt has other images than its tokens say, or if an image's file is gone.
+        """
+        found, expected = request.prompt.count(self._images.token), sum(image.num_token for image in request.images)
+        if found != expected:
             raise EngineError(
-                f"a prompt has {request.prompt.count(self._images.token)} tokens of images, but {len(request.images)} "
-                "images of other sizes"
+                f"a prompt has {found} tokens of images, expected {expected} for its {len(request.images)} images: a "
+                "prompt without a chat template spells the token, or the template does not belong to the model"
             )
+        if gone := [image.path for image in request.images if not Path(image.path).is_file()]:
+            raise EngineError(f"{gone[0]}: the image of a prompt is gone; keep the run's folder images/")
         sizes = [(image.rows, image.columns) for image in request.images]
         prompt = self._images.rope_positions(request.prompt, sizes)
         after = np.arange(request.max_tokens) + prompt.max() + 1
@@ -50,13 +65,13 @@ class Vision:
             number = -1 - int(image.digest[:15], 16)  # 60 bits
             request.prompt[image.start : image.start + image.num_token] = [number] * image.num_token
 
-    def inputs(self, new: New, ids: np.ndarray, positions: np.ndarray) -> dict[str, Any]:
-        """The model's arguments for a step whose packed ids and positions [T] are padded.
+    def inputs(self, new: New, ids: np.ndarray) -> dict[str, Any]:
+        """The model's arguments for a step whose packed `ids` [T] are padded. In these, images' tokens get their id.
 
         Raises EngineError if an image cannot be read.
         """
         ids[ids < 0] = self._images.token
-        places = np.zeros((3, 1, len(positions)), np.int64)
+        places = np.zeros((3, 1, len(ids)), np.int64)
         found = [request.positions[:, a:b] for request, a, b in new if request.positions is not None]
         rows = np.concatenate(found, axis=1)
         places[:, 0, : rows.shape[1]] = rows

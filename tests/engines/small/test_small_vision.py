@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +15,8 @@ from tiny_vision import KINDS, write_picture, write_vision_model
 from transformers import AutoImageProcessor, AutoModelForImageTextToText, PreTrainedModel
 
 from rlanything.config.schema import EngineConfig, ModelConfig
-from rlanything.engines import check_model
-from rlanything.engines.base import Completion, EngineDead, EngineError, SamplingParams
+from rlanything.engines import check_model, start_engine
+from rlanything.engines.base import Completion, Engine, EngineDead, EngineError, SamplingParams
 from rlanything.engines.chat import Chat
 from rlanything.engines.small import scheduler
 from rlanything.engines.small import vision as small_vision
@@ -49,7 +50,7 @@ def start(folder: Path, **changes: object) -> TransformersEngine:
     return TransformersEngine(ModelConfig(path=str(folder)), config, 0, folder / "engine.log")
 
 
-def generate(engine: TransformersEngine, batch: list[Prompt], n: int = 1) -> list[list[Completion]]:
+def generate(engine: Engine, batch: list[Prompt], n: int = 1) -> list[list[Completion]]:
     """What requests get that are made at the same time; request i has the seed i."""
 
     async def all_at_once() -> list[list[Completion]]:
@@ -67,7 +68,11 @@ def plain(folder: Path) -> PreTrainedModel:
 
 
 def assert_logprobs(
-    folder: Path, batch: list[Prompt], outputs: list[list[Completion]], model: PreTrainedModel | None = None
+    folder: Path,
+    batch: list[Prompt],
+    outputs: list[list[Completion]],
+    model: PreTrainedModel | None = None,
+    tolerance: float = TOLERANCE,
 ) -> None:
     """The logprobs are those of a forward pass over each whole sequence and its images."""
     model, processor = model or plain(folder), AutoImageProcessor.from_pretrained(folder)
@@ -84,7 +89,7 @@ def assert_logprobs(
             logits[:, unwritten_ids(model.config)] += BIAS
             expected = (logits[len(prompt.ids) - 1 : -1] / 0.8).log_softmax(-1)
             expected = expected[torch.arange(len(completion.token_ids)), completion.token_ids]
-            torch.testing.assert_close(torch.tensor(completion.logprobs), expected, rtol=0, atol=TOLERANCE)
+            torch.testing.assert_close(torch.tensor(completion.logprobs), expected, rtol=0, atol=tolerance)
 
 
 def test_logprobs_equal_a_full_forward_pass_over_texts_and_images(folder, chat, pictures):
@@ -128,14 +133,26 @@ def test_an_image_that_two_steps_prefill_is_read_right(folder, chat, pictures, m
     assert_logprobs(folder, batch, generate(start(folder), batch))
 
 
-def test_outputs_of_the_tower_are_forgotten_when_they_take_much_room_and_with_the_weights(
-    folder, chat, pictures, monkeypatch
-):
+def test_the_tower_reads_each_image_once_until_its_outputs_take_much_room(folder, chat, pictures, monkeypatch):
+    engine, read = start(folder), []
+    images = engine._vision._images
+    processed = images.processed
+    monkeypatch.setattr(images, "processed", lambda path: read.append(path) or processed(path))
+    batch = [chat.prompt([user(text, [path])]) for text in ("Find a mug.", "And?") for path in pictures]
+    for prompt in batch:
+        generate(engine, [prompt])
+    assert read == pictures
+    engine.clear_caches()
     monkeypatch.setattr(small_vision, "KEPT_BYTES", 0)
-    engine = start(folder)
-    batch = [chat.prompt([user("Find a mug.", [path])]) for path in pictures]
     for prompt in batch:
         assert_logprobs(folder, [prompt], generate(engine, [prompt]))
+    assert len(read) == 3 * len(pictures) and len(engine._vision._outputs) == 1
+
+
+def test_new_weights_read_the_images_anew(folder, chat, pictures):
+    engine = start(folder)
+    batch = [chat.prompt([user("Find a mug.", [path])]) for path in pictures]
+    generate(engine, batch)
     model = plain(folder)
     perturb(model)
     engine.load_weights(1, dict(model.named_parameters()).items())
@@ -153,11 +170,43 @@ def test_an_engine_never_writes_the_token_of_an_image(folder, chat, pictures):
 
 def test_images_that_do_not_fit_the_prompt_or_cannot_be_read_are_named(folder, chat, pictures, tmp_path):
     prompt = chat.prompt([user("Find a mug.", pictures[:1])])
-    with pytest.raises(EngineError, match="12 tokens of images, but 0 images"):
-        generate(start(folder), [Prompt(ids=prompt.ids)])
+    engine = start(folder)
+    with pytest.raises(EngineError, match="12 tokens of images, expected 0 for its 0 images"):
+        generate(engine, [Prompt(ids=prompt.ids)])
     gone = replace(prompt, images=(replace(prompt.images[0], path=str(tmp_path / "gone.png")),))
-    with pytest.raises(EngineDead, match="gone.png.*keep the run's folder images/"):
-        generate(start(folder), [gone])
+    with pytest.raises(EngineError, match="gone.png: the image of a prompt is gone; keep the run's folder images/"):
+        generate(engine, [gone])
+    assert_logprobs(folder, [prompt], generate(engine, [prompt]))  # the others' requests go on
+    cut = tmp_path / "cut.png"
+    cut.write_bytes(Path(pictures[0]).read_bytes()[:60])
+    other = replace(prompt, images=(replace(prompt.images[0], path=str(cut), digest="f" * 64),))
+    with pytest.raises(EngineDead, match="an image of a prompt cannot be read .*keep the run's folder images/"):
+        generate(engine, [other])
+
+
+def test_a_model_whose_towers_outputs_cannot_be_given_is_named(folder, monkeypatch):
+    monkeypatch.delattr("transformers.Qwen3VLModel.get_rope_index")
+    monkeypatch.delattr("transformers.Qwen2_5_VLModel.get_rope_index")
+    with pytest.raises(EngineError, match="reads images in a way that the small engine does not know; .* kind=vllm"):
+        start(folder)
+
+
+def test_bfloat16_changes_no_more_than_rounding(folder, chat, pictures):
+    batch = [chat.prompt([user("Find a mug.", pictures[1:3])]), chat.prompt([user("No picture.")])]
+    rounded = generate(start(folder, dtype="bfloat16"), batch)
+    assert_logprobs(folder, batch, rounded, tolerance=0.2)
+
+
+@pytest.mark.slow
+def test_an_engine_in_a_process_of_its_own_reads_the_same_images(folder, chat, pictures, tmp_path):
+    batch = [chat.prompt([user("Find a mug.", pictures)])]
+    config = EngineConfig(
+        kind="transformers", dtype="float32", max_model_len=512, max_num_seqs=32, kv_cache_gb=0.02, own_process=True
+    )
+    with closing(start_engine(ModelConfig(path=str(folder)), config, 0, tmp_path / "log")) as engine:
+        [[apart]] = generate(engine, batch)
+    [[here]] = generate(start(folder), batch)
+    assert apart.token_ids == here.token_ids and apart.logprobs == pytest.approx(here.logprobs, abs=TOLERANCE)
 
 
 def test_the_small_engine_is_accepted_for_a_model_of_images(folder):
