@@ -92,8 +92,7 @@ def paired_difference(ours: Rates, first: Rates) -> tuple[float, float, float]:
     if not tasks:
         return float("nan"), float("nan"), float("nan")
     x = np.array([[ours[s][t] - first[s][t] for t in tasks] for s in seeds])
-    mean = float(x.mean())
-    half = _half_width(x)
+    mean, half = float(x.mean()), float(_half_width(x))
     return mean, mean - half, mean + half
 
 
@@ -113,7 +112,7 @@ def _half_width(x: np.ndarray) -> float:
     if total == 0:
         return 0.0
     terms = sum(s**2 / df for s, df in zip(squares, freedom, strict=True)) + left**2 / (freedom[0] * freedom[1])
-    return _student(max(total**2 / terms, 1.0)) * float(total / x.size) ** 0.5
+    return _student(max(float(total**2 / terms), 1.0)) * float(total / x.size) ** 0.5
 
 
 def _student(freedom: float) -> float:
