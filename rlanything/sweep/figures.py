@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,17 @@ Runs = Mapping[str, Mapping[int, Path]]
 """The folders of finished runs by variant and seed, in the configuration's order."""
 Rates = Mapping[int, Mapping[str, float]]
 """Success rates by seed and task."""
+
+
+class Point(NamedTuple):
+    """An evaluation, as means over seeds."""
+
+    step: float
+    seconds: float
+    """Duration of the training steps until then [s]."""
+    tokens: float
+    """Tokens that all models had generated in training by then."""
+    success: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +54,8 @@ class Row:
     """Success rate of each kind of task at the last evaluation."""
     rm_process: float
     """Accuracy of the votes against step labels at the last evaluation; nan without any."""
+    accepted: float
+    """Variants of tasks that were accepted."""
     tokens: float
     """Tokens that all models generated in training."""
     seconds: float
@@ -73,6 +87,7 @@ def rows(runs: Runs, split: str) -> list[Row]:
             difference_at_equal_seconds=paired_difference(at_equal[variant], first_at_equal) if number else None,
             kinds={k.partition("/")[2]: _mean([m[-1].get(k) for m in measured]) for k in kinds},
             rm_process=_mean([m[-1].get("rm_process_accuracy") for m in measured]),
+            accepted=_mean([steps[-1].get("tasks/accepted") for steps in train if steps]),
             tokens=_mean([sum(map(_tokens, steps)) for steps in train]),
             seconds=_mean([sum(r.get("step_s") or 0.0 for r in steps) for steps in train]),
         )
@@ -129,14 +144,15 @@ def splits(runs: Runs) -> list[str]:
     return list(dict.fromkeys(split for run in folders for split in evaluations(run)))
 
 
-def curve(by_seed: Mapping[int, Path], split: str) -> list[tuple[float, float, float]]:
-    """(step, seconds of training until then, success rate) of each evaluation, as means over the seeds that have it."""
-    points: dict[int, list[tuple[float, float]]] = defaultdict(list)
+def curve(by_seed: Mapping[int, Path], split: str) -> list[Point]:
+    """Each evaluation, as means over the seeds that have it."""
+    points: dict[int, list[tuple[float, float, float]]] = defaultdict(list)
     for run in by_seed.values():
         records = read_jsonl(run / "metrics.jsonl")
         for r in _of_split(records, split):
-            points[r["step"]].append((_seconds(records, r["step"]), r["success_rate"]))
-    return [(float(step), *np.mean(found, axis=0).tolist()) for step, found in sorted(points.items())]
+            steps = _until(records, r["step"])
+            points[r["step"]].append((_seconds(records, r["step"]), sum(map(_tokens, steps)), r["success_rate"]))
+    return [Point(float(step), *np.mean(found, axis=0).tolist()) for step, found in sorted(points.items())]
 
 
 def _rates(by_seed: Mapping[int, Path], split: str) -> dict[int, dict[str, float]]:
@@ -173,7 +189,12 @@ def _shortest(runs: Runs, split: str) -> dict[int, float]:
 
 def _seconds(records: Sequence[Record], step: int) -> float:
     """Seconds of training until the end of a step."""
-    return sum(r.get("step_s") or 0.0 for r in records if r["phase"] == "train" and r["step"] <= step)
+    return sum(r.get("step_s") or 0.0 for r in _until(records, step))
+
+
+def _until(records: Sequence[Record], step: int) -> list[Record]:
+    """The training steps until a step, that one included."""
+    return [r for r in records if r["phase"] == "train" and r["step"] <= step]
 
 
 def _of_split(records: Sequence[Record], split: str) -> list[Record]:

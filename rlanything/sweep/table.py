@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from rlanything.runs.folder import write_atomic
-from rlanything.sweep.figures import Row, Runs, curve, rows, splits
+from rlanything.sweep.figures import Point, Row, Runs, curve, rows, splits
 
 WIDTH, HEIGHT, LEFT, BELOW = 520, 260, 44, 30  # of a chart [pixels], and of the room for its labels
 COLOURS = ("#0b6aa8", "#c4520f", "#2a7d4f", "#8b4a9c", "#a3262a", "#6b6b6b", "#b8860b", "#1f3d7a")
@@ -41,7 +41,7 @@ def markdown(found: Mapping[str, Sequence[Row]], told: Sequence[str]) -> str:
 def page(
     name: str,
     found: Mapping[str, Sequence[Row]],
-    charts: Mapping[str, Mapping[str, Sequence[tuple[float, float, float]]]],
+    charts: Mapping[str, Mapping[str, Sequence[Point]]],
     told: Sequence[str],
 ) -> str:
     """The page. It loads nothing, and all texts in it are escaped."""
@@ -56,7 +56,8 @@ def page(
             for variant, colour in zip(charts[split], _colours(len(charts[split])), strict=True)
         )
         parts += [f"<h2>{html.escape(split)}</h2><table><tr>{head}</tr>{lines}</table><p>{keys}</p>"]
-        parts += [_chart(charts[split].values(), 0, "step"), _chart(charts[split].values(), 1, "seconds of training")]
+        along = {"step": "step", "seconds": "seconds of training", "tokens": "generated tokens"}
+        parts += [_chart(charts[split].values(), field, name) for field, name in along.items()]
     parts += [f"<p>{html.escape(line)}</p>" for line in told]
     return "\n".join(parts) + "\n"
 
@@ -66,7 +67,7 @@ def _cells(of_split: Sequence[Row]) -> list[list[str]]:
     kinds = list(dict.fromkeys(kind for row in of_split for kind in row.kinds))
     kinds = kinds if len(kinds) > 1 else []
     header = ["variant", "seeds", "before", "after", "difference (95 %)", "at equal seconds", "difference then (95 %)"]
-    header += [*kinds, "votes right", "M tokens", "seconds"]
+    header += [*kinds, "votes right", "variants accepted", "M tokens", "seconds"]
     return [header, *(_line(row, kinds) for row in of_split)]
 
 
@@ -74,7 +75,8 @@ def _line(row: Row, kinds: Sequence[str]) -> list[str]:
     by_kind = [_percent(row.kinds.get(kind, math.nan)) for kind in kinds]
     start = [row.variant, str(row.num_seed), _percent(row.before), _percent(row.after), _difference(row.difference)]
     start += [_percent(row.at_equal_seconds), _difference(row.difference_at_equal_seconds)]
-    return [*start, *by_kind, _percent(row.rm_process), f"{row.tokens / 1e6:.2f}", f"{row.seconds:.0f}"]
+    accepted = "–" if math.isnan(row.accepted) else f"{row.accepted:.0f}"
+    return [*start, *by_kind, _percent(row.rm_process), accepted, f"{row.tokens / 1e6:.2f}", f"{row.seconds:.0f}"]
 
 
 def _difference(found: tuple[float, float, float] | None) -> str:
@@ -92,9 +94,9 @@ def _colours(num: int) -> list[str]:
     return [COLOURS[i % len(COLOURS)] for i in range(num)]
 
 
-def _chart(curves: Collection[Sequence[tuple[float, float, float]]], along: int, name: str) -> str:
-    """Success rates against the step (`along` 0) or the seconds (1), a line for each variant."""
-    lines = [[(point[along], point[2]) for point in found] for found in curves]
+def _chart(curves: Collection[Sequence[Point]], along: str, name: str) -> str:
+    """Success rates against a field of points, a line for each variant."""
+    lines = [[(getattr(point, along), point.success) for point in found] for found in curves]
     points = [point for line in lines for point in line]
     if not points:
         return ""

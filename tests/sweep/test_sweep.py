@@ -84,6 +84,7 @@ def write_run(folder, rates, before=0.25, step_s=10.0, middle=None):
     train = {
         "phase": "train",
         "step_s": step_s,
+        "tasks/accepted": 3.0,
         "engine/policy_generated_tokens": 500,
         "engine/reward_generated_tokens": 1500,
     }
@@ -123,7 +124,7 @@ def test_variants_are_compared_on_the_seeds_and_tasks_of_both(runs):
     mean, low, high = other.difference  # seed 0 alone: x +0.5, y +0.25
     half = pytest.approx(12.706 * 0.125)  # Student's quantile for two tasks, and half of their distance
     assert mean == 0.375 and high - mean == half and mean - low == half and other.kinds == {"easy": 0.75, "hard": 0.0}
-    assert curve(runs["first"], "seen") == [(0.0, 0.0, 0.25), (2.0, 20.0, 0.375)]
+    assert curve(runs["first"], "seen") == [(0.0, 0.0, 0.0, 0.25), (2.0, 20.0, 4000.0, 0.375)]
 
 
 def test_at_equal_seconds_a_slow_variant_is_read_between_its_evaluations(runs):
@@ -177,10 +178,10 @@ def test_pages_hold_the_table_the_curves_and_what_failed(runs, tmp_path):
     renamed = {"first": runs["first"], "<i>other": runs["other"]}
     write_tables(tmp_path, renamed, {"a, seed 1": "no <memory>"})
     text, page = (tmp_path / "sweep.md").read_text(), (tmp_path / "sweep.html").read_text()
-    assert "| first | 2 | 25.0 % | 37.5 % | – | 37.5 % | – | 37.5 % | 0.0 % | – | 0.00 | 20 |" in text
+    assert "| first | 2 | 25.0 % | 37.5 % | – | 37.5 % | – | 37.5 % | 0.0 % | – | 3 | 0.00 | 20 |" in text
     assert "+37.5 (-121.3 to +196.3)" in text and "a, seed 1: failed (no <memory>)" in text
     assert (
-        page.count("<polyline") == 4 and "&lt;i&gt;other" in page and "no &lt;memory&gt;" in page and "<i>" not in page
+        page.count("<polyline") == 6 and "&lt;i&gt;other" in page and "no &lt;memory&gt;" in page and "<i>" not in page
     )
 
 
