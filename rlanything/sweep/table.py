@@ -12,8 +12,9 @@ WIDTH, HEIGHT, LEFT, BELOW = 520, 260, 44, 30  # of a chart [pixels], and of the
 COLOURS = ("#0b6aa8", "#c4520f", "#2a7d4f", "#8b4a9c", "#a3262a", "#6b6b6b", "#b8860b", "#1f3d7a")
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
-table { border-collapse: collapse; display: block; overflow-x: auto; } th, td { padding: .25rem .8rem .25rem 0; }
-th { text-align: left; border-bottom: 1px solid #bbb; white-space: nowrap; } td { border-bottom: 1px solid #eee; white-space: nowrap; }
+table { border-collapse: collapse; display: block; overflow-x: auto; }
+th, td { padding: .25rem .8rem .25rem 0; white-space: nowrap; }
+th { text-align: left; border-bottom: 1px solid #bbb; } td { border-bottom: 1px solid #eee; }
 svg { max-width: 100%; height: auto; margin-right: 1rem; } text { font-size: 11px; fill: #555; }
 .key { margin-right: 1rem; }
 """
