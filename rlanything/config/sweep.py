@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field, PositiveInt
 
-from rlanything.config.section import Expected, PathText, Section
+from rlanything.config.section import Expected, Pair, PathText, Section
 
 
 class SweepConfig(Section):
@@ -19,6 +19,8 @@ class SweepConfig(Section):
     variants: dict[str, list[str]] = {}
     """Each variant's name and its words, key=value, as a command line takes them. The others are compared with the
     first. In a word {seed} is the seed, and {_seed} is "_" and the seed, but nothing for seed 0."""
+    compare: Annotated[list[Annotated[list[str], Pair]], Expected("a list of pairs of variants")] = []
+    """Pairs of variants [A, B] to compare besides: the tables tell A less B."""
     common: list[str] = []
     """Words of all variants, which come before their own."""
     at_once: PositiveInt = 1

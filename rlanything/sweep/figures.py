@@ -20,6 +20,8 @@ Runs = Mapping[str, Mapping[int, Path]]
 """The folders of finished runs by variant and seed, in the configuration's order."""
 Rates = Mapping[int, Mapping[str, float]]
 """Success rates by seed and task."""
+Difference = tuple[float, float, float]
+"""A mean difference and the ends of its 95 % interval."""
 
 
 class Point(NamedTuple):
@@ -43,12 +45,12 @@ class Row:
     """Success rate at the first evaluation."""
     after: float
     """At the last one."""
-    difference: tuple[float, float, float] | None
+    difference: Difference | None
     """The mean of `after` less the first variant's, on the seeds and tasks of both, and its 95 % interval; None for the
     first variant."""
     at_equal_seconds: float
     """Success rate when each seed had been trained as long as its fastest variant took."""
-    difference_at_equal_seconds: tuple[float, float, float] | None
+    difference_at_equal_seconds: Difference | None
     """It is to `at_equal_seconds` what `difference` is to `after`."""
     kinds: Figures
     """Success rate of each kind of task at the last evaluation."""
@@ -62,12 +64,19 @@ class Row:
     """Duration of all training steps [s]."""
 
 
+def differences(runs: Runs, split: str, pair: Sequence[str]) -> tuple[Difference, Difference]:
+    """The first variant of a pair less the second: at the end, and at equal seconds, as in `Row`."""
+    until = _shortest(runs, split)
+    ours, other = (runs.get(name, {}) for name in pair)
+    return (
+        paired_difference(_rates(ours, split), _rates(other, split)),
+        paired_difference(_rates_at(ours, split, until), _rates_at(other, split, until)),
+    )
+
+
 def rows(runs: Runs, split: str) -> list[Row]:
     """A row for each variant that evaluated the split."""
-    until = _shortest(runs, split)
-    first = _rates(next(iter(runs.values()), {}), split)
-    at_equal = {variant: _rates_at(by_seed, split, until) for variant, by_seed in runs.items()}
-    first_at_equal = next(iter(at_equal.values()), {})
+    until, first = _shortest(runs, split), next(iter(runs), "")
     found = []
     for number, (variant, by_seed) in enumerate(runs.items()):
         records = {seed: read_jsonl(run / "metrics.jsonl") for seed, run in by_seed.items()}
@@ -77,14 +86,15 @@ def rows(runs: Runs, split: str) -> list[Row]:
             continue
         train = [[r for r in every if r["phase"] == "train"] for every in records.values()]
         kinds = sorted({key for m in measured for key in m[-1] if key.startswith("success_rate/")})
+        at_end, at_equal = differences(runs, split, (variant, first)) if number else (None, None)
         row = Row(
             variant=variant,
             num_seed=len(measured),
             before=_mean([m[0]["success_rate"] for m in measured]),
             after=_mean([m[-1]["success_rate"] for m in measured]),
-            difference=paired_difference(_rates(by_seed, split), first) if number else None,
-            at_equal_seconds=_mean([_mean([*rates.values()]) for rates in at_equal[variant].values()]),
-            difference_at_equal_seconds=paired_difference(at_equal[variant], first_at_equal) if number else None,
+            difference=at_end,
+            at_equal_seconds=_mean([_mean([*rates.values()]) for rates in _rates_at(by_seed, split, until).values()]),
+            difference_at_equal_seconds=at_equal,
             kinds={k.partition("/")[2]: _mean([m[-1].get(k) for m in measured]) for k in kinds},
             rm_process=_mean([m[-1].get("rm_process_accuracy") for m in measured]),
             accepted=_mean([steps[-1].get("tasks/accepted") for steps in train if steps]),
@@ -95,7 +105,7 @@ def rows(runs: Runs, split: str) -> list[Row]:
     return found
 
 
-def paired_difference(ours: Rates, first: Rates) -> tuple[float, float, float]:
+def paired_difference(ours: Rates, first: Rates) -> Difference:
     """The mean difference by seed and task, and its 95 % interval; nan without a seed and a task of both.
 
     Both seeds and tasks could have been others: they are random effects of a two-way layout without replication. The

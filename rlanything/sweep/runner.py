@@ -68,6 +68,8 @@ def cells(config: SweepConfig) -> list[Cell]:
     """All cells, seed by seed, so that the first tables compare all variants. Raises ConfigError for a bad one."""
     if not config.variants or not config.seeds:
         raise ConfigError("variants, seeds: found none, expected at least one of each")
+    if unknown := [name for pair in config.compare for name in pair if name not in config.variants]:
+        raise ConfigError(f"compare: found {unknown[0]!r}, expected names of variants: {', '.join(config.variants)}")
     folders: dict[str, str] = {}
     for variant in config.variants:
         if other := folders.get(name := variant.replace(" ", "_")):
@@ -111,7 +113,7 @@ def sweep(config: SweepConfig, progress: Progress) -> None:
                 if why := future.result():
                     failures[cell.name] = why
                     progress.line(f"{cell.name}: failed ({why}); its log is {cell.log}")
-                write_tables(Path(config.output), finished(every), failures)
+                write_tables(Path(config.output), finished(every), failures, config.compare)
                 bar.advance()
         except BaseException:
             trainings.stop()

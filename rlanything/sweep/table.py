@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from rlanything.runs.folder import write_atomic
-from rlanything.sweep.figures import Point, Row, Runs, curve, rows, splits
+from rlanything.sweep.figures import Difference, Point, Row, Runs, curve, differences, rows, splits
 
 WIDTH, HEIGHT, LEFT, BELOW = 520, 260, 44, 30  # of a chart [pixels], and of the room for its labels
 COLOURS = ("#0b6aa8", "#c4520f", "#2a7d4f", "#8b4a9c", "#a3262a", "#6b6b6b", "#b8860b", "#1f3d7a")
@@ -20,10 +20,14 @@ svg { max-width: 100%; height: auto; margin-right: 1rem; } text { font-size: 11p
 """
 
 
-def write_tables(folder: Path, runs: Runs, failures: Mapping[str, str]) -> None:
-    """Write both pages from the runs that have ended well; `failures` tells why others failed."""
+def write_tables(folder: Path, runs: Runs, failures: Mapping[str, str], compare: Sequence[Sequence[str]] = ()) -> None:
+    """Write both pages from the runs that have ended well; `failures` tells why others failed.
+
+    `compare` are pairs of variants whose difference is told below the tables.
+    """
     found = {split: rows(runs, split) for split in splits(runs)}
-    told = [f"{name}: failed ({why})" for name, why in failures.items()]
+    told = [_compared(runs, split, pair) for split in found for pair in compare]
+    told += [f"{name}: failed ({why})" for name, why in failures.items()]
     write_atomic(folder / "sweep.md", markdown(found, told))
     charts = {split: {v: curve(by_seed, split) for v, by_seed in runs.items()} for split in found}
     write_atomic(folder / "sweep.html", page(folder.name, found, charts, told))
@@ -37,6 +41,11 @@ def markdown(found: Mapping[str, Sequence[Row]], told: Sequence[str]) -> str:
         lines = [header, ["---"] * len(header), *body]
         blocks.append("\n".join([f"## {split}", "", *(f"| {' | '.join(line)} |" for line in lines)]))
     return "\n\n".join([*blocks, *told]) + "\n"
+
+
+def _compared(runs: Runs, split: str, pair: Sequence[str]) -> str:
+    at_end, at_equal = (_difference(found) for found in differences(runs, split, pair))
+    return f"{split}, {pair[0]} less {pair[1]}: {at_end}; at equal seconds {at_equal}"
 
 
 def page(
@@ -80,7 +89,7 @@ def _line(row: Row, kinds: Sequence[str]) -> list[str]:
     return [*start, *by_kind, _percent(row.rm_process), accepted, f"{row.tokens / 1e6:.2f}", f"{row.seconds:.0f}"]
 
 
-def _difference(found: tuple[float, float, float] | None) -> str:
+def _difference(found: Difference | None) -> str:
     if found is None or math.isnan(found[0]):
         return "–"
     mean, low, high = (100 * value for value in found)

@@ -176,13 +176,20 @@ def test_intervals_hold_the_truth_as_often_as_they_say(num_seed, of_seeds, of_ta
 
 def test_pages_hold_the_table_the_curves_and_what_failed(runs, tmp_path):
     renamed = {"first": runs["first"], "<i>other": runs["other"]}
-    write_tables(tmp_path, renamed, {"a, seed 1": "no <memory>"})
+    write_tables(tmp_path, renamed, {"a, seed 1": "no <memory>"}, [["first", "<i>other"]])
     text, page = (tmp_path / "sweep.md").read_text(), (tmp_path / "sweep.html").read_text()
     assert "| first | 2 | 25.0 % | 37.5 % | – | 37.5 % | – | 37.5 % | 0.0 % | – | 3 | 0.00 | 20 |" in text
+    assert "seen, first less <i>other: -37.5 (-196.3 to +121.3); at equal seconds -37.5" in text
     assert "+37.5 (-121.3 to +196.3)" in text and "a, seed 1: failed (no <memory>)" in text
     assert (
         page.count("<polyline") == 6 and "&lt;i&gt;other" in page and "no &lt;memory&gt;" in page and "<i>" not in page
     )
+
+
+def test_a_pair_to_compare_names_variants(base):
+    base.variants, base.compare = {"a": [], "b": []}, [["b", "c"]]
+    with pytest.raises(ConfigError, match="compare: found 'c', expected names of variants: a, b"):
+        cells(base)
 
 
 def test_a_run_of_other_words_is_not_done(runs, base):
