@@ -51,7 +51,7 @@ def start(folder: Path, **changes: object) -> TransformersEngine:
 
 
 def generate(engine: Engine, batch: list[Prompt], n: int = 1) -> list[list[Completion]]:
-    """What requests get that are made at the same time; request i has the seed i."""
+    """Make all requests at the same time, and return their answers; request i has the seed i."""
 
     async def all_at_once() -> list[list[Completion]]:
         calls = [
@@ -138,7 +138,8 @@ def test_the_tower_reads_each_image_once_until_its_outputs_take_much_room(folder
     images = engine._vision._images
     processed = images.processed
     monkeypatch.setattr(images, "processed", lambda path: read.append(path) or processed(path))
-    batch = [chat.prompt([user(text, [path])]) for text in ("Find a mug.", "And?") for path in pictures]
+    a, b, c, d = pictures  # in another order they share no block of the cache
+    batch = [chat.prompt([user("Find a mug.", pair)]) for pair in ([a, b], [b, a], [c, d], [d, c])]
     for prompt in batch:
         generate(engine, [prompt])
     assert read == pictures
@@ -146,7 +147,7 @@ def test_the_tower_reads_each_image_once_until_its_outputs_take_much_room(folder
     monkeypatch.setattr(small_vision, "KEPT_BYTES", 0)
     for prompt in batch:
         assert_logprobs(folder, [prompt], generate(engine, [prompt]))
-    assert len(read) == 3 * len(pictures) and len(engine._vision._outputs) == 1
+    assert len(read) == 3 * len(pictures) and len(engine._vision._outputs) == 2
 
 
 def test_new_weights_read_the_images_anew(folder, chat, pictures):
@@ -187,7 +188,7 @@ def test_images_that_do_not_fit_the_prompt_or_cannot_be_read_are_named(folder, c
 def test_a_model_whose_towers_outputs_cannot_be_given_is_named(folder, monkeypatch):
     monkeypatch.delattr("transformers.Qwen3VLModel.get_rope_index")
     monkeypatch.delattr("transformers.Qwen2_5_VLModel.get_rope_index")
-    with pytest.raises(EngineError, match="reads images in a way that the small engine does not know; .* kind=vllm"):
+    with pytest.raises(EngineError, match="reads images in a way that the small engine does not know; .*kind=vllm"):
         start(folder)
 
 
