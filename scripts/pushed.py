@@ -1,4 +1,4 @@
-"""What a run's advantages push up and down: by the kind of action, the turn's index, and the kind of task.
+"""Tells what a run's advantages push up and down: by the kind of action, the turn's index, and the kind of task.
 
     python scripts/pushed.py runs/quickstart --steps 10 20
 

@@ -1,4 +1,4 @@
-"""What a run's advantages push, on turns counted by hand."""
+"""The script tells what a run's advantages push; here it reads turns counted by hand."""
 
 import sys
 from pathlib import Path

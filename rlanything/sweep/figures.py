@@ -9,11 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from rlanything.evaluation.compare import all_evaluations, evaluations
-from rlanything.evaluation.figures import Figures
+from rlanything.evaluation.figures import Z95, Figures
 from rlanything.runs.metrics import Record, read_jsonl
 from rlanything.runs.store import success_rates
 
-Z95 = 1.959964  # standard normal quantile of a two-sided 95 % interval
 T95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}  # Student's, by degrees of freedom
 
 Runs = Mapping[str, Mapping[int, Path]]

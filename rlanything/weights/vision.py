@@ -1,4 +1,4 @@
-"""What engine and learner need of a transformers model of images: pixels of files, and positions of tokens."""
+"""Engine and learner both read pixels of files and positions of tokens from a transformers model of images."""
 
 from collections.abc import Sequence
 from functools import partial

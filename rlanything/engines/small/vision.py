@@ -72,8 +72,7 @@ class Vision:
         """
         ids[ids < 0] = self._images.token
         places = np.zeros((3, 1, len(ids)), np.int64)
-        found = [request.positions[:, a:b] for request, a, b in new if request.positions is not None]
-        rows = np.concatenate(found, axis=1)
+        rows = np.concatenate([np.asarray(request.positions)[:, a:b] for request, a, b in new], axis=1)
         places[:, 0, : rows.shape[1]] = rows
         given: dict[str, Any] = {"position_ids": torch.from_numpy(places)}
         if shown := list(_shown(new)):
