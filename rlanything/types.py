@@ -194,8 +194,8 @@ class Judgement(Exchange):
     judge's covers one episode. `reward` and `advantage` are filled by `algorithm.consistency`.
     """
 
-    scores: dict[Place, int | None] = field(default_factory=dict)
-    """S for every turn that it covers: +1, -1, or None if it holds no score there."""
+    scores: dict[Place, float | None] = field(default_factory=dict)
+    """S for every turn that it covers: +1 or -1, a measured advantage between them, or None if it holds no score."""
     shared: bool = False
     """True if it covers all episodes of the task (a unit test), False if it covers one."""
     counts: bool = True

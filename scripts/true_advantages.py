@@ -2,15 +2,13 @@
 
     make quickstart && python scripts/true_advantages.py config=configs/quickstart/alfworld/loop.yaml
 
-It plays groups of episodes as a training step does. Then it measures the chance of success after every turn, by
-continuations: the same policy plays on from that turn, again and again. The true advantage of a turn is the chance
-after it less the chance before it. The environment must repeat itself: the recorded responses are played anew, and have
-to lead to the same prompts.
+It plays groups of episodes as a training step does. Then it measures the true advantage of every turn by continuations
+(`rlanything.rollout.continuations`).
 
 It prints a table of correlations with the true advantage, over all turns: of the environment's step labels, of the
-judge's votes, and of what each rule makes of outcomes, labels and votes. The first row says how much the noise of the
-measurement leaves of a perfect signal's 1. Ranks say less where most steps change nothing, because these are then
-ranked by noise. Every turn is a line of `turns.jsonl` in the run's folder.
+judge's votes, of differences of the group's value, and of what each rule makes of outcomes, labels and votes. The first
+row says how much the noise of the measurement leaves of a perfect signal's 1. Ranks say less where most steps change
+nothing, because these are then ranked by noise. Every turn is a line of `turns.jsonl` in the run's folder.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -30,122 +28,23 @@ from rlanything.algorithm.advantages import RULES, assign_advantages
 from rlanything.config.load import load_config
 from rlanything.config.schema import Config
 from rlanything.domains.answers import parse_score
-from rlanything.domains.base import Domain
-from rlanything.engines.base import Completion, Engine, SamplingParams
 from rlanything.engines.chat import Chat
-from rlanything.engines.chat_model import ChatModel
-from rlanything.errors import ClearError, RunError
+from rlanything.errors import ClearError
 from rlanything.evaluation.play import evaluation_tasks
 from rlanything.plan.plan import make_plan
 from rlanything.processes.coroutines import run_coroutine
 from rlanything.rollout.collect import Batch, Collector
-from rlanything.rollout.episode import Player
-from rlanything.rollout.judging import Judge, LabelJudge
+from rlanything.rollout.continuations import Continuations, Measured, states
+from rlanything.rollout.judging import LabelJudge
 from rlanything.run import Run, use_devices
 from rlanything.runs.folder import RunFolder
 from rlanything.runs.progress import Progress
-from rlanything.types import Group, Place, Task, Turn
+from rlanything.types import Group, Place, Turn
 
 NUM_BOOTSTRAP = 1000
 OF_STEPS = ("step_index", "step_index_absorbing", "separate", "process", "same_state", "grouped_gae")
-StateKey = tuple[str, tuple[tuple[int, ...], ...]]
-"""See `state_key`."""
-Halves = tuple[float, float]
-"""A chance of success by the even and by the odd continuations."""
 Values = dict[tuple[str, Place], float]
 """What a signal says of turns, by task and place."""
-
-
-class Replaying:
-    """An engine that answers each session's first requests with recorded turns, and then samples."""
-
-    def __init__(self, engine: Engine, task: Task, turns: Sequence[Turn]) -> None:
-        self.engine, self.task, self.turns = engine, task, turns
-        self.version = engine.version
-        self._asked: dict[str, int] = {}
-
-    async def generate(
-        self, prompt_ids: list[int], sampling: SamplingParams, n: int = 1, images: Sequence[object] = ()
-    ) -> list[Completion]:
-        """See `Engine`. Raises RunError if a recorded turn meets another prompt than it had."""
-        i = self._asked.get(sampling.session, 0)
-        self._asked[sampling.session] = i + 1
-        if i >= len(self.turns):
-            return await self.engine.generate(prompt_ids, sampling, n, images)
-        turn = self.turns[i]
-        if prompt_ids != turn.prompt.ids:
-            raise RunError(
-                f"task {self.task.id}: turn {i} has another prompt when its episode is played anew, so advantages "
-                "cannot be measured; expected an environment that repeats itself"
-            )
-        return [Completion(token_ids=turn.response_ids, logprobs=turn.logprobs, stop_reason=turn.stop_reason)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measured:
-    """One turn, and what was measured of it."""
-
-    task: str
-    turn: Turn
-    place: Place
-    before: Halves
-    after: Halves
-
-    @property
-    def advantage(self) -> float:
-        """The chance of success after it less the chance before it, by all continuations."""
-        return (sum(self.after) - sum(self.before)) / 2
-
-    def half(self, number: int) -> float:
-        """The same by the even (0) or the odd (1) continuations."""
-        return self.after[number] - self.before[number]
-
-
-async def measure(
-    groups: Sequence[Group], domain: Domain, policy: ChatModel, config: Config, num: int, on_end: Callable[[], None]
-) -> list[Measured]:
-    """Every turn of the groups' valid episodes, by `num` continuations of each of their `states`."""
-    at_once = asyncio.Semaphore(max(1, config.rollout.max_concurrent // num))
-
-    async def chance(task: Task, turns: Sequence[Turn], number: int) -> Halves:
-        async with at_once:
-            engine = Replaying(policy.engine, task, turns)
-            player = Player(domain, replace(policy, engine=engine), config.rollout, f"continued/{number}", Judge())
-            played = await player.group(task, num, on_end)
-        halves = [[t.success for t in played.trajectories[k::2] if not t.status.is_failure] for k in (0, 1)]
-        return tuple(sum(half) / len(half) if half else math.nan for half in halves)
-
-    found = states(groups)
-    chances = await asyncio.gather(*(chance(task, turns, i) for i, (task, turns) in enumerate(found.values())))
-    of_state = dict(zip(found, chances, strict=True))
-    measured = []
-    for group in groups:
-        for t in group.valid:
-            reached = [of_state[state_key(group.task, t.turns[:i])] for i in range(len(t.turns))]
-            reached.append((float(t.success), float(t.success)))  # the episode is over
-            measured += [
-                Measured(task=group.task.id, turn=turn, place=(t.index, i), before=reached[i], after=reached[i + 1])
-                for i, turn in enumerate(t.turns)
-            ]
-    return [m for m in measured if not math.isnan(m.advantage)]
-
-
-def states(groups: Sequence[Group]) -> dict[StateKey, tuple[Task, list[Turn]]]:
-    """The states in which turns of the groups' valid episodes began: the task, and the turns that led there.
-
-    Episodes that have said the same so far are in one state.
-    """
-    return {
-        state_key(group.task, t.turns[:i]): (group.task, t.turns[:i])
-        for group in groups
-        for t in group.valid
-        for i in range(len(t.turns))
-    }
-
-
-def state_key(task: Task, turns: Sequence[Turn]) -> StateKey:
-    """The task's id and the token ids of all responses."""
-    return task.id, tuple(tuple(turn.response_ids) for turn in turns)
 
 
 def signals(groups: Sequence[Group], config: Config, judge: Chat | None) -> Iterator[tuple[str, Values]]:
@@ -156,6 +55,8 @@ def signals(groups: Sequence[Group], config: Config, judge: Chat | None) -> Iter
         yield f"the {source}", _values(judged, lambda turn: turn.signal)
     if judge:
         yield "the probability of the votes", probabilities(groups, judge)
+    _assign(groups, config, "grouped_gae", 0.0, discount=1.0, lam=0.0)
+    yield "differences of the group's value", _values(groups, lambda turn: turn.advantage)
     for rule in RULES:
         _assign(groups, config, rule, 0.0)
         yield f"`{rule}` of outcomes", _values(groups, lambda turn: turn.advantage)
@@ -165,9 +66,9 @@ def signals(groups: Sequence[Group], config: Config, judge: Chat | None) -> Iter
             yield f"`{rule}` of outcomes and {source}", _values(judged, lambda turn: turn.advantage)
 
 
-def _assign(groups: Sequence[Group], config: Config, rule: str, step_weight: float) -> None:
-    """Advantages by a rule, with the configuration's own options if it is the configuration's rule."""
-    options = config.algorithm.options if rule == config.algorithm.advantage else {}
+def _assign(groups: Sequence[Group], config: Config, rule: str, step_weight: float, **given: float) -> None:
+    """Advantages by a rule, with the given options, else the configuration's own if it is the configuration's rule."""
+    options = given or (config.algorithm.options if rule == config.algorithm.advantage else {})
     changed = {"advantage": rule, "options": options, "step_weight": step_weight, "negative_weight": 1.0}
     assign_advantages(groups, config.algorithm.model_copy(update=changed))
 
@@ -294,7 +195,7 @@ def main() -> None:
         async def play() -> tuple[list[Group], list[Measured]]:
             with progress.phase("episodes", len(tasks) * num) as bar:
                 groups = await Collector(run.domain, policy, reward, config).groups(batch, bar.advance)
-            total = args.continuations * len(states(groups))
+            total = args.continuations * sum(len(states(group)) for group in groups)
             done = itertools.count(1)
             with progress.phase("continuations", total) as bar:
 
@@ -303,7 +204,12 @@ def main() -> None:
                     if (number := next(done)) * 10 % total < 10:  # each tenth, for logs without a bar
                         progress.line(f"{number} of {total} continuations after {progress.elapsed:.0f} s")
 
-                return groups, await measure(groups, run.domain, policy, config, args.continuations, on_end)
+                num_continuation = args.continuations
+                continuations = Continuations(
+                    run.domain, policy, config.rollout, num_continuation, config.experiment.seed, on_end
+                )
+                measured = await asyncio.gather(*map(continuations.measure, groups))
+                return groups, [m for of_group in measured for m in of_group]
 
         groups, measured = run_coroutine(play())
     found = list(signals(groups, config, reward.chat if reward else None))

@@ -61,7 +61,7 @@ def _pool(judgement: Judgement, group: str) -> Hashable:
             return None
 
 
-def scores_by_success(group: Group, judgement: Judgement, success: bool) -> list[int | None]:
+def scores_by_success(group: Group, judgement: Judgement, success: bool) -> list[float | None]:
     """The scores that a judgement gives to the turns of the valid episodes that did, or did not, solve the task."""
     episodes = {t.index for t in group.valid if t.success == success}
     return [score for (episode, _), score in judgement.scores.items() if episode in episodes]
@@ -79,7 +79,7 @@ def passes_correct(group: Group, judgement: Judgement) -> bool | None:
     return all(s > 0 for s in right) if right else None
 
 
-def reward_of_test(passed: Sequence[tuple[bool, int | None]], unparsable: float) -> float:
+def reward_of_test(passed: Sequence[tuple[bool, float | None]], unparsable: float) -> float:
     """The paper's reward of a unit test, from pairs (a program is correct, +1 if it passes the test or -1 if not).
 
     A test that every correct program passes earns the number of wrong programs that fail it; another test loses the

@@ -89,8 +89,8 @@ def _tally_votes(group: Group, found: Tally) -> None:
     labelled = [(label, s) for _, label, s in scored if label is not None]
     found.add("rm_p_plus", (s > 0 for o, _, s in scored if o > 0))
     found.add("rm_p_minus", (s < 0 for o, _, s in scored if o < 0))
-    found.add("rm_outcome_agreement", (s == o for o, _, s in scored))
-    found.add("rm_process_accuracy", (s == label for label, s in labelled))
+    found.add("rm_outcome_agreement", (s * o > 0 for o, _, s in scored))
+    found.add("rm_process_accuracy", (s * label > 0 for label, s in labelled))
     found.add("recall_progress", (s > 0 for label, s in labelled if label > 0))
     found.add("recall_none", (s < 0 for label, s in labelled if label < 0))
     found.add("rm_positive_rate", (s > 0 for _, _, s in scored))

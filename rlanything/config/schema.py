@@ -228,10 +228,13 @@ class RewardConfig(Section):
     """The reward model: its evaluations, and the feedback that it trains on."""
 
     num_evaluation: NonNegativeInt = 3
-    """Evaluations of each turn (m in the paper), or unit tests of each task. 0 uses no reward model."""
-    judge: Literal["model", "label"] = "model"
+    """Evaluations of each turn (m in the paper), unit tests of each task, or with `judge: measured` continuations from
+    each state. 0 uses no reward model."""
+    judge: Literal["model", "label", "measured"] = "model"
     """`label` puts the domain's own step labels in the reward model's place, for analysis: what could a perfect judge
-    teach? No reward model is loaded then, and figures of it are those of the labels."""
+    teach? `measured` puts the change of the chance of success there, measured by `num_evaluation` continuations from
+    each state that an episode reached: what could a perfect judge of a step's worth teach? It costs many times the
+    rollout, and wants an environment that repeats itself. No reward model is loaded, and figures of it are theirs."""
     label_noise: Share = 0.0
     """Chance that an evaluation by `label` is flipped."""
     trained: bool = True

@@ -8,9 +8,10 @@ from pathlib import Path
 from rlanything.config.schema import Config, RolloutConfig
 from rlanything.domains.base import Domain
 from rlanything.engines.chat_model import ChatModel
+from rlanything.rollout.continuations import Continuations, MeasuredJudge
 from rlanything.rollout.digest import Digest, digest
 from rlanything.rollout.episode import Player
-from rlanything.rollout.judging import make_judge
+from rlanything.rollout.judging import Judge, make_judge
 from rlanything.runs.store import part_path, write_groups
 from rlanything.types import Group, Task
 
@@ -67,9 +68,7 @@ class Collector:
         self, batch: Batch, on_end: Callable[[], None], on_group: Callable[[Group], None] = lambda group: None
     ) -> list[Group]:
         """The batch's groups, in its order; `on_group` is called with each as soon as it is judged."""
-        reward = self.reward if batch.judged else None
-        config = self.config.reward if batch.judged else self.config.reward.model_copy(update={"num_evaluation": 0})
-        judge = make_judge(reward, self.domain.judging, config, batch.seed, batch.required)
+        judge = self._judge(batch) if batch.judged else Judge()
         player = Player(self.domain, self.policy, batch.rollout, batch.seed, judge)
 
         async def one(task: Task) -> Group:
@@ -80,3 +79,10 @@ class Collector:
             return group
 
         return list(await asyncio.gather(*map(one, batch.tasks)))
+
+    def _judge(self, batch: Batch) -> Judge:
+        config = self.config.reward
+        if config.judge == "measured" and config.num_evaluation:
+            num = config.num_evaluation
+            return MeasuredJudge(Continuations(self.domain, self.policy, batch.rollout, num, batch.seed))
+        return make_judge(self.reward, self.domain.judging, config, batch.seed, batch.required)

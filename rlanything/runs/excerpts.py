@@ -164,17 +164,17 @@ def _calls(action: str) -> list[dict[str, str]]:
         return []
 
 
-def _scores(judgement: Row) -> dict[Place, int | None]:
+def _scores(judgement: Row) -> dict[Place, float | None]:
     return {(s["episode"], s["turn"]): s["score"] for s in judgement["scores"]}
 
 
-def _passes_correct(test: Row, solved_by: set[int]) -> int | None:
+def _passes_correct(test: Row, solved_by: set[int]) -> float | None:
     """+1 if every correct program passes the test, -1 if not, None if it was tried on none of them."""
     found = [score for (episode, _), score in _scores(test).items() if episode in solved_by and score is not None]
     return min(found, default=None)
 
 
-def _vote(judgement: Row, score: int | None) -> list[Any]:
+def _vote(judgement: Row, score: float | None) -> list[Any]:
     """[score or null, text, why there is no score, advantage]."""
     text, advantage = _clip(judgement["text"], MAX_JUDGEMENT), round(judgement["advantage"], 3)
     return [score, text, judgement["parse_error"], advantage]

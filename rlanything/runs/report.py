@@ -97,6 +97,8 @@ def _judge(config: dict[str, Any]) -> str:
         return ""
     if reward.judge == "model":
         return "" if reward.trained else "the reward model as it is: it is not trained (reward.trained=false)"
+    if reward.judge == "measured":
+        return f"measured by {reward.num_evaluation} continuations of each state: an analysis, no reward model"
     noise = f", {reward.label_noise:.0%} of them flipped" if reward.label_noise else ""
     return f"the domain's own step labels{noise}: an analysis, no reward model"
 

@@ -25,7 +25,7 @@ function pair(name, value, middle) {
 }
 
 function vote([score, text, error, advantage]) {
-  const title = `${exists(score) ? `score ${signed(score, 0)}` : `no score: ${error}`}; advantage ${signed(advantage, 2)}`;
+  const title = `${exists(score) ? `score ${signed(score, Number.isInteger(score) ? 0 : 2)}` : `no score: ${error}`}; advantage ${signed(advantage, 2)}`;
   return div("vote", mark(score, title), foldable(text || "(empty)", "text", 110));
 }
 

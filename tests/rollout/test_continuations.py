@@ -1,0 +1,121 @@
+"""Advantages measured by continuations, on environments whose chances of success are known."""
+
+import asyncio
+import itertools
+
+import pytest
+from builders import config_of
+
+from rlanything.algorithm.advantages import assign_advantages
+from rlanything.config.schema import AlgorithmConfig, EngineConfig, ModelConfig, RewardConfig, RolloutConfig
+from rlanything.domains.alfworld.domain import AlfworldDomain
+from rlanything.domains.base import Env, Observation, ParsedAction
+from rlanything.engines import start_engine
+from rlanything.engines.chat import Chat
+from rlanything.engines.chat_model import ChatModel
+from rlanything.errors import RunError
+from rlanything.rollout.collect import Batch, Collector
+from rlanything.rollout.continuations import Continuations
+from rlanything.rollout.episode import Player
+from rlanything.rollout.judging import Judge
+from rlanything.runs.store import read_groups, write_groups
+from rlanything.types import Score
+
+ENGINE = EngineConfig(kind="transformers", dtype="float32", max_model_len=512, max_num_seqs=32, kv_cache_gb=0.05)
+ROLLOUT = RolloutConfig(max_interaction_step=3, max_response_tokens=8, num_retry=0, history="paper")
+
+
+@pytest.fixture(scope="module")
+def model(world, tmp_path_factory):
+    config = ModelConfig(path=str(world.model))
+    return ChatModel(
+        start_engine(config, ENGINE, seed=0, log_path=tmp_path_factory.mktemp("logs") / "log"), Chat(config)
+    )
+
+
+class FirstTurnDecides(Env):
+    """Solved if the first of three responses is of even length."""
+
+    def __init__(self):
+        self.lengths = []
+
+    async def reset(self):
+        return Observation(text="room")
+
+    async def step(self, action):
+        self.lengths.append(len(action))
+        return Observation(text="room", done=len(self.lengths) == 3)
+
+    async def score(self, last):
+        return Score(success=self.lengths[0] % 2 == 0)
+
+    async def close(self):
+        pass
+
+
+class Restless(FirstTurnDecides):
+    """Says something else each time."""
+
+    count = itertools.count()
+
+    async def step(self, action):
+        await super().step(action)
+        return Observation(text=f"room {next(self.count)}", done=len(self.lengths) == 3)
+
+
+def domain_of(world, env):
+    domain = AlfworldDomain(config_of("alfworld", world.games))
+    domain.make_env = lambda task: env()
+    domain.parse_action = lambda text, observation: ParsedAction(action=text)
+    return domain
+
+
+def measured(world, model, env):
+    domain = domain_of(world, env)
+
+    async def run():
+        player = Player(domain, model, ROLLOUT, "seed", Judge())
+        played = await player.group(domain.tasks("train")[0], 6, lambda: None)
+        return played, await Continuations(domain, model, ROLLOUT, 8, "seed").measure(played)
+
+    return asyncio.run(run())
+
+
+def test_a_turn_that_decides_has_the_whole_advantage_and_those_after_it_none(world, model):
+    played, turns = measured(world, model, FirstTurnDecides)
+    assert len({t.success for t in played.valid}) == 2 and len(turns) == 6 * 3
+    for m in turns:
+        solved = float(played.trajectories[m.place[0]].success)
+        assert m.after == (solved, solved)
+        assert m.before == (solved, solved) if m.place[1] else 0 < sum(m.before) < 2
+        assert m.advantage == pytest.approx(solved - sum(m.before) / 2)
+
+
+def test_an_environment_that_does_not_repeat_itself_is_refused_by_name(world, model):
+    with pytest.raises(RunError, match=r"turn 1 has another prompt .* expected an environment that repeats itself"):
+        measured(world, model, Restless)
+
+
+def test_a_measured_judge_gives_each_turn_its_advantage_and_the_store_keeps_it(world, model, tmp_path):
+    domain, config = domain_of(world, FirstTurnDecides), config_of("alfworld", world.games)
+    config.reward = RewardConfig(judge="measured", num_evaluation=8)
+    [task] = domain.tasks("train")[:1]
+    batch = Batch(tasks=[task], num=6, seed="seed", rollout=ROLLOUT)
+    [played] = asyncio.run(Collector(domain, model, None, config).groups(batch, lambda: None))
+    write_groups(tmp_path / "groups.parquet", [played], domain.describe, domain.kind)
+    [read] = read_groups(tmp_path / "groups.parquet", {task.id: task})
+    assign_advantages([read], AlgorithmConfig(advantage="process", outcome_weight=0.0))
+    [chance] = {round(t.success - t.turns[0].signal, 6) for t in read.valid}
+    assert 0 < chance < 1, "of success before the first turn, which all episodes share"
+    for t in read.valid:
+        first, *later = t.turns
+        assert [turn.signal for turn in later] == [0, 0] and (first.advantage > 0) == t.success
+    assert {len(j.response_ids) for j in played.judgements} == {0}, "nothing that a reward model could train on"
+
+
+def test_what_is_not_judged_is_not_measured(world, model):
+    domain, config = domain_of(world, FirstTurnDecides), config_of("alfworld", world.games)
+    config.reward = RewardConfig(judge="measured", num_evaluation=8)
+    batch = Batch(tasks=domain.tasks("train")[:1], num=2, seed="seed", rollout=ROLLOUT, judged=False)
+    [played] = asyncio.run(Collector(domain, model, None, config).groups(batch, lambda: None))
+    assert played.judgements == []
