@@ -173,7 +173,7 @@ class Loop:
         config, domain = self.config, self.run.domain
         for split in config.evaluation.splits:
             self.progress.start_step(f"step {self.step}")
-            tasks = evaluation_tasks(domain, split, config.evaluation.num_task, config.experiment.seed)
+            tasks = evaluation_tasks(domain, split, config.evaluation.num_task)
             path, done = self.folder.unfinished(self.step, split), self.folder.evaluation(self.step, split)
             remove(path)  # of an evaluation that was cut off
             batch = evaluation_batch(tasks, config, judged=config.evaluation.judge, path=path)

@@ -300,7 +300,7 @@ class WarmStart:
         return sum(found) / len(asked)
 
     def _tasks(self) -> list[Task]:
-        return evaluation_tasks(self.domain, self.config.measure_split, self.config.num_measure, self.config.seed)
+        return evaluation_tasks(self.domain, self.config.measure_split, self.config.num_measure)
 
 
 def check_output(config: SftConfig) -> None:

@@ -69,7 +69,7 @@ def _print_plan(plan: Plan, progress: Progress) -> None:
     domain, evaluation = make_domain(config), config.evaluation
     check_tools(chats, domain)
     for split in evaluation.splits:
-        tasks = evaluation_tasks(domain, split, evaluation.num_task, config.experiment.seed)
+        tasks = evaluation_tasks(domain, split, evaluation.num_task)
         for task in tasks[:1]:
             check_templates(domain, task, chats)
         progress.line(
@@ -101,7 +101,7 @@ def evaluate_split(split: str, run: Run, folder: RunFolder, progress: Progress) 
     The files get their place among the evaluations when the split is complete.
     """
     config, done, begun = run.config, folder.evaluation(0, split), folder.unfinished(0, split)
-    tasks = evaluation_tasks(run.domain, split, config.evaluation.num_task, config.experiment.seed)
+    tasks = evaluation_tasks(run.domain, split, config.evaluation.num_task)
     if done.is_file():
         raise RunError(f"{done}: was written by an earlier version; choose another experiment.name, or remove it")
     groups = {id: g for path in (done, begun) for id, g in read_parts(path, tasks, run.domain.same_answer).items()}

@@ -12,8 +12,8 @@ from rlanything.rollout.collect import Batch, Collect
 from rlanything.types import Task
 
 
-def evaluation_tasks(domain: Domain, split: str, num: int, seed: int) -> list[Task]:
-    """The same `num` tasks of a split at every evaluation (0: all)."""
+def evaluation_tasks(domain: Domain, split: str, num: int, seed: int = 0) -> list[Task]:
+    """`num` tasks of a split (0: all), by default the same for every run: seeds are then compared on equal tasks."""
     tasks = split_tasks(domain, split)
     random.Random(f"{seed}/{split}").shuffle(tasks)
     return tasks[:num] if num else tasks

@@ -28,7 +28,7 @@ def play_scripts(config: Config, progress: Progress) -> None:
     with closing(make_domain(config)) as domain:
         domain.prepare(config.evaluation.splits)
         for split in config.evaluation.splits:
-            tasks = evaluation_tasks(domain, split, config.evaluation.num_task, config.experiment.seed)
+            tasks = evaluation_tasks(domain, split, config.evaluation.num_task)
             scripted = [task for task in tasks if domain.script(task) is not None]
             if not scripted:
                 raise TaskError(f"split {split}: none of its {len(tasks)} tasks has a scripted solution")

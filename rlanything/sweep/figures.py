@@ -14,6 +14,7 @@ from rlanything.runs.metrics import Record, read_jsonl
 from rlanything.runs.store import success_rates
 
 T95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}  # Student's, by degrees of freedom
+MIN_SHARED = 0.9  # of the tasks that a seed has; with fewer, too many would be left out
 
 Runs = Mapping[str, Mapping[int, Path]]
 """The folders of finished runs by variant and seed, in the configuration's order."""
@@ -107,15 +108,22 @@ def rows(runs: Runs, split: str) -> list[Row]:
 def paired_difference(ours: Rates, first: Rates) -> Difference:
     """The mean difference by seed and task, and its 95 % interval; nan without a seed and a task of both.
 
+    Evaluations play the same tasks for every seed, and what an evaluation lacks is left out. If seeds share too few,
+    each has tasks of its own: its mean is then one value, which holds the noise of both.
+
     Both seeds and tasks could have been others: they are random effects of a two-way layout without replication. The
     mean's variance is that of its mean squares, (seeds + tasks - rest) / (S T), with Satterthwaite's degrees of freedom
     (Biometrics Bulletin 2, 1946). One seed says nothing of others: its interval is over tasks alone.
     """
-    seeds = sorted(ours.keys() & first.keys())
-    tasks = sorted(set.intersection(*({*ours[s]} & {*first[s]} for s in seeds))) if seeds else []
-    if not tasks:
+    by_seed = {s: {t: ours[s][t] - first[s][t] for t in ours[s].keys() & first[s].keys()} for s in ours.keys() & first}
+    found = [of_task for of_task in by_seed.values() if of_task]
+    if not found:
         return float("nan"), float("nan"), float("nan")
-    x = np.array([[ours[s][t] - first[s][t] for t in tasks] for s in seeds])
+    tasks = set.intersection(*(set(of_task) for of_task in found))
+    if len(tasks) < MIN_SHARED * max(map(len, found)):
+        x = np.array([[np.mean(list(of_task.values()))] for of_task in found])
+    else:
+        x = np.array([[of_task[t] for t in sorted(tasks)] for of_task in found])
     mean, half = float(x.mean()), float(_half_width(x))
     return mean, mean - half, mean + half
 

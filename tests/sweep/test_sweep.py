@@ -174,6 +174,19 @@ def test_intervals_hold_the_truth_as_often_as_they_say(num_seed, of_seeds, of_ta
     assert 0.92 <= np.mean(held) <= 0.995
 
 
+def test_seeds_with_tasks_of_their_own_keep_all_of_them_and_count_as_one_value_each():
+    ours = {s: {f"{s}/{i}": 1.0 for i in range(10)} | {"all": 1.0} for s in range(3)}
+    shifts = (0.1, 0.2, 0.6)
+    theirs = {s: dict.fromkeys(ours[s], 1.0 - shift) for s, shift in enumerate(shifts)}
+    mean, low, high = paired_difference(ours, theirs)
+    assert mean == pytest.approx(0.3), "not that of the one task that they share"
+    assert high - low == pytest.approx(2 * 4.303 * np.std(shifts, ddof=1) / 3**0.5)
+    lacking = {
+        s: {t: x for t, x in ours[0].items() if t != f"0/{s}"} for s in range(3)
+    }  # an evaluation lost an episode
+    assert paired_difference(lacking, {s: dict.fromkeys(ours[0], 0.0) for s in range(3)}) == (1.0, 1.0, 1.0)
+
+
 def test_pages_hold_the_table_the_curves_and_what_failed(runs, tmp_path):
     renamed = {"first": runs["first"], "<i>other": runs["other"]}
     write_tables(tmp_path, renamed, {"a, seed 1": "no <memory>"}, [["first", "<i>other"]])

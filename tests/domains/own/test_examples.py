@@ -211,7 +211,7 @@ def test_broken_episodes_of_a_group_are_never_read_by_the_shown_rule():
 def test_a_split_without_tasks_or_with_one_id_twice_is_named_before_models_are_loaded(monkeypatch, ids, said):
     domain = sums()
     monkeypatch.setattr(domain, "tasks", lambda split: [Task(id=id, payload={}) for id in ids])
-    for read in (lambda: domain.prepare(["train"]), lambda: evaluation_tasks(domain, "train", 0, 0)):
+    for read in (lambda: domain.prepare(["train"]), lambda: evaluation_tasks(domain, "train", 0)):
         with pytest.raises(TaskError, match=said):
             read()
 
