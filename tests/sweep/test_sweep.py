@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,6 +24,8 @@ from rlanything.sweep.figures import curve, paired_difference, rows, splits
 from rlanything.sweep.runner import DONE, Trainings, cells, finished, sweep
 from rlanything.sweep.table import write_tables
 from rlanything.types import Task
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -142,6 +145,13 @@ def test_at_equal_seconds_a_slow_variant_is_read_between_its_evaluations(runs):
     [_, late] = rows({"first": {0: runs["first"][0]}, "later": {0: later}}, "seen")
     # 20 of 32 seconds: 16 until the second evaluation, and then a quarter of the way.
     assert late.at_equal_seconds == pytest.approx((0.625 + 0.5625) / 2)
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "experiments").glob("*.yaml")), ids=lambda file: file.stem)
+def test_every_variant_of_the_shipped_experiments_can_be_trained(file, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    config = load_as(SweepConfig, [f"config={file}"])
+    assert len(cells(config)) == len(config.variants) * len(config.seeds)
 
 
 def test_seeds_and_tasks_both_count_as_chance():
