@@ -121,7 +121,9 @@ function turnRow(turn, i, trains, before) {
       exists(before) ? shot(before, turn.point) : null,
       nodes,
       turn.calls ? null : action,
-      turn.observation ? foldable(turn.observation, `seen${turn.invalid ? " muted" : ""}${called ? " output mono" : ""}`, 600),
+      turn.observation
+        ? foldable(turn.observation, `seen${turn.invalid ? " muted" : ""}${called ? " output mono" : ""}`, 600)
+        : null,
       ended,
       turn.invalid ? div("small bad", "invalid action") : null,
       stops,
