@@ -1,6 +1,6 @@
 """One step of OSWorld's recipe with the widths of Qwen3-VL-8B and two layers, on 1080p desktops.
 
-    python benchmarks/recipe_shapes.py [--tasks 1] [--rollouts 2] [--steps 1] [--folder FOLDER]
+    python benchmarks/recipe_shapes.py [--tasks 1] [--rollouts 2] [--steps 1] [--engine vllm] [--dtype auto]
 
 The model has Qwen3-VL-8B's widths, heads, vocabulary and processor settings, two layers and random weights (1.6 billion
 parameters, bfloat16), and ends a response after a few tokens. Its tokenizer is the drawn desktops'. There is no judge,
@@ -51,6 +51,8 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=None, help="where the model is kept; by default it is not")
     for name, default in (("tasks", 1), ("rollouts", 2), ("steps", 1)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--engine", default="vllm", help="vllm or transformers (the small engine)")
+    parser.add_argument("--dtype", default="auto", help="of weights: bfloat16, float32; auto: what this CPU multiplies")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         model = args.folder or Path(folder) / "model"
@@ -97,10 +99,11 @@ def run(model: Path, folder: Path, args: argparse.Namespace) -> None:
         f"rollout.num_trial={args.tasks}", f"rollout.num_rollout_per_trial={args.rollouts}",
         f"rollout.max_interaction_step={args.steps}", "rollout.max_response_tokens=16", "rollout.env_timeout_s=600",
         "reward.num_evaluation=0", "algorithm.step_weight=0",
+        f"engine.policy.kind={args.engine}", f"engine.policy.dtype={args.dtype}", f"training.policy.dtype={args.dtype}",
         *(f"training.policy.{setting}" for setting in LEARNER),
     ]  # fmt: skip
     command = [sys.executable, "-m", "rlanything"]
-    planned = subprocess.run([*command, "plan", *settings], check=True, capture_output=True, text=True).stdout
+    planned = subprocess.run([*command, "plan", *settings], check=True, stdout=subprocess.PIPE, text=True).stdout
     print(planned[planned.index("Plan:") :], flush=True)
     started, most = time.perf_counter(), 0.0
     process = psutil.Popen([*command, "train", *settings])

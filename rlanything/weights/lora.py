@@ -37,10 +37,11 @@ def merged(base: Named, adapters: Named) -> Iterator[tuple[str, torch.Tensor]]:
         raise AdapterError(f"found adapters of weights that the model does not have: {', '.join(sorted(left)[:4])}")
 
 
-def with_base(tensors: Named, base: Callable[[], Named]) -> tuple[Named, dict[str, torch.Tensor]]:
+def with_base(tensors: Named, base: Callable[[list[str]], Named]) -> tuple[Named, dict[str, torch.Tensor]]:
     """All weights of the model that `tensors` describe, and the adapters among them.
 
-    `tensors` are either adapters only, which are merged into `base()`, or all weights.
+    `tensors` are either adapters only, which are merged into what `base` returns, given the names of the weights that
+    they change; or all weights.
     """
     tensors = iter(tensors)
     first = list(islice(tensors, 1))
@@ -48,4 +49,5 @@ def with_base(tensors: Named, base: Callable[[], Named]) -> tuple[Named, dict[st
     if not (first and first[0][0].endswith(LORA_A)):
         return tensors, {}
     adapters = dict(tensors)
-    return merged(base(), adapters.items()), adapters
+    adapted = [name.removesuffix(LORA_A) + ".weight" for name in adapters if name.endswith(LORA_A)]
+    return merged(base(adapted), adapters.items()), adapters

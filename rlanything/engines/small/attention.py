@@ -20,7 +20,8 @@ from rlanything.engines.base import EngineError
 IMPLEMENTATION = "rlanything_blocks"
 BLOCK_SIZE = 16
 CHUNK_ROWS = 16  # sequences per chunk: enough to hide the call overhead, few enough to stay in the cache
-CHUNK_SCORES = 1 << 21  # query x key products per chunk and head: bounds the buffer of a long prefill
+CHUNK_SCORES = 1 << 21  # query x key products per chunk and head: bounds the buffer of many long prefills
+MAX_SCORES = 1 << 26  # of a product, all heads: the queries of one long prefill are taken in parts
 
 
 def round_up(n: int) -> int:
@@ -139,15 +140,32 @@ class BlockCache:
                 picked = torch.cat((picked, picked[-1:].expand(rows - len(picked), -1, -1)))
         else:
             picked = query_TED.index_select(0, chunk.gather_BL)
-        query_BMD = picked.view(rows, queries, heads, groups, dim).permute(0, 2, 3, 1, 4).reshape(batch, -1, dim)
-        scores = torch.empty(batch, groups * queries, chunk.keys, dtype=query_TED.dtype)
-        torch.baddbmm(scores, query_BMD, key_BSD.transpose(1, 2), beta=0, alpha=scaling, out=scores)
-        scores.view(rows, -1, queries, chunk.keys)[..., chunk.masked_from :] += chunk.mask_BLS.unsqueeze(1)
-        mixed = torch.bmm(scores.softmax(-1), value_BSD)
-        mixed = mixed.view(rows, heads, groups, queries, dim).permute(0, 3, 1, 2, 4).reshape(rows * queries, -1, dim)
+        query_BGLD = (
+            picked.view(rows, queries, heads, groups, dim).permute(0, 2, 3, 1, 4).reshape(batch, groups, -1, dim)
+        )
+        part = max(1, MAX_SCORES // (batch * groups * chunk.keys))
+        parts = [
+            _mixed(query_BGLD[:, :, a : a + part], key_BSD, value_BSD, chunk.mask_BLS[:, a : a + part], scaling)
+            for a in range(0, queries, part)
+        ]
+        mixed = (parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)).view(rows, heads, groups, queries, dim)
+        mixed = mixed.permute(0, 3, 1, 2, 4).reshape(rows * queries, -1, dim)
         if chunk.scatter_N is None:
             return mixed[: chunk.tokens.stop - chunk.tokens.start]
         return mixed.index_select(0, chunk.scatter_N)
+
+
+def _mixed(
+    query_BGLD: torch.Tensor, key_BSD: torch.Tensor, value_BSD: torch.Tensor, mask_RLK: torch.Tensor, scaling: float
+) -> torch.Tensor:
+    """Values by attention, [B, G, L, D]. B are R sequences times their key heads; the mask is of the last K keys."""
+    batch, _, queries, dim = query_BGLD.shape
+    keys, query_BMD = key_BSD.shape[1], query_BGLD.reshape(batch, -1, dim)
+    scores = torch.empty(batch, query_BMD.shape[1], keys, dtype=query_BGLD.dtype)
+    torch.baddbmm(scores, query_BMD, key_BSD.transpose(1, 2), beta=0, alpha=scaling, out=scores)
+    rows, _, masked = mask_RLK.shape
+    scores.view(rows, -1, queries, keys)[..., keys - masked :] += mask_RLK.unsqueeze(1)
+    return torch.bmm(scores.softmax(-1), value_BSD).view(batch, -1, queries, dim)
 
 
 def _spans(starts: np.ndarray, lengths: np.ndarray) -> Iterator[tuple[int, int]]:

@@ -100,10 +100,11 @@ class TransformersEngine(SteppedEngine):
         if missing:
             raise EngineError(f"load_weights: {len(missing)} weights are missing, among them {sorted(missing)[:3]}")
 
-    def _base(self) -> Iterable[tuple[str, torch.Tensor]]:
-        """The weights before the first adapters, which are those of the files."""
-        self._files = self._files or {name: weight.clone() for name, weight in self._weights().items()}
-        return self._files.items()
+    def _base(self, adapted: Iterable[str]) -> Iterable[tuple[str, torch.Tensor]]:
+        """The weights before the first adapters, those of the files. Of those that adapters change a copy is kept."""
+        own = self._weights()
+        self._files |= {name: own[name].clone() for name in adapted if name in own and name not in self._files}
+        return (own | self._files).items()
 
     def _weights(self) -> dict[str, torch.Tensor]:
         return dict(self.model.named_parameters())  # tied weights come once, under the embedding's name

@@ -13,6 +13,7 @@ from engine_helpers import VOCAB, generate, load_model, perturb, prompts, save_m
 
 from rlanything.config.schema import EngineConfig, ModelConfig
 from rlanything.engines.base import Completion, EngineDead, EngineError, PromptTooLong, SamplingParams
+from rlanything.engines.small import attention
 from rlanything.engines.small.engine import TransformersEngine
 from rlanything.weights.checksum import checksum
 
@@ -39,6 +40,21 @@ def start(folder: Path, **changes: object) -> TransformersEngine:
 def test_logprobs_equal_a_full_forward_pass(folder: Path) -> None:
     batch = prompts(1, 2, 15, 16, 17, 33, 64, 130)
     outputs = generate(start(folder), batch, n=3)
+    assert_logprobs(load_model(folder), batch, outputs)
+
+
+def test_a_long_prompt_s_queries_are_taken_in_parts_and_nothing_changes(folder: Path, monkeypatch) -> None:
+    batch, sizes = prompts(130, 140, 33), []
+    mixed = attention._mixed
+
+    def counted(query_BGLD, key_BSD, *given):
+        sizes.append(query_BGLD[..., 0].numel() * key_BSD.shape[1])
+        return mixed(query_BGLD, key_BSD, *given)
+
+    monkeypatch.setattr(attention, "_mixed", counted)
+    monkeypatch.setattr(attention, "MAX_SCORES", 1 << 14)
+    outputs = generate(start(folder), batch)
+    assert max(sizes) <= 1 << 14, "of one product"
     assert_logprobs(load_model(folder), batch, outputs)
 
 
@@ -167,6 +183,24 @@ def test_load_weights_takes_effect_and_drops_the_cache(folder: Path) -> None:
     assert_logprobs(model, batch, outputs)
     assert engine.checksum() == checksum(model.state_dict().items(), torch.float32)
     assert engine.checksum() == checksum(model.named_parameters(), torch.float32)
+
+
+def test_adapters_are_added_to_the_files_weights_and_only_what_they_change_is_kept(folder: Path) -> None:
+    engine, model = start(folder), load_model(folder)
+    base = {name: weight.clone() for name, weight in model.state_dict().items()}
+    names = [f"model.layers.{i}.self_attn.q_proj" for i in (0, 1)]
+    for used in (names[:1], names[:1], names[1:]):
+        model.load_state_dict(base)
+        adapters = []
+        for name in used:
+            out, width = base[f"{name}.weight"].shape
+            a, b = torch.randn(4, width), 0.1 * torch.randn(out, 4)
+            adapters += [(f"{name}.lora_A", a), (f"{name}.lora_B", b)]
+            model.state_dict()[f"{name}.weight"].add_(b @ a)
+        engine.load_weights(engine.version + 1, adapters)
+        batch = prompts(40, 41)
+        assert_logprobs(model, batch, generate(engine, batch))
+    assert set(engine._files) == {f"{name}.weight" for name in names}
 
 
 def test_checksum_casts_to_the_engine_dtype_and_sees_every_name_shape_and_value(folder: Path) -> None:
