@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,9 @@ from pathlib import Path
 import psutil
 import torch
 from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
+
+from rlanything.config.schema import AlgorithmConfig
+from rlanything.types import Group
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 from drawn_desktop.model import END, make_tokenizer, write  # noqa: E402
@@ -41,7 +45,8 @@ VISION = {  # likewise, but for depth and the layers that feed the first layers 
     "spatial_merge_size": 2, "temporal_patch_size": 2, "out_hidden_size": 4096, "num_position_embeddings": 2304,
     "deepstack_visual_indexes": [0, 1],
 }  # fmt: skip
-LEARNER = ("lora_rank=16", "zero_stage=0", "num_update=1", "micro_batch_tokens=8192")
+# A prompt with three screenshots has about 6,200 tokens.
+LEARNER = ("lora_rank=16", "zero_stage=0", "num_update=1", "micro_batch_tokens=6656")
 SIZE = {"shortest_edge": 65536, "longest_edge": 16777216}  # of its preprocessor_config.json [pixels]
 
 
@@ -95,27 +100,41 @@ def run(model: Path, folder: Path, args: argparse.Namespace) -> None:
         f"experiment.output_dir={folder}", "experiment.eval_every=0", "evaluation.splits=[]", "experiment.save_every=1",
         f"model.policy.path={model}", "model.reward.path=", "model.rewriter.path=", "adaptation.enabled=false",
         *(f"engine.{role}.num_replica=1" for role in ("policy", "reward", "rewriter")), "engine.policy.max_num_seqs=2",
-        "dataset.prompt=compact",
+        "engine.policy.kv_cache_gb=0.4", "dataset.prompt=compact",
         f"rollout.num_trial={args.tasks}", f"rollout.num_rollout_per_trial={args.rollouts}",
         f"rollout.max_interaction_step={args.steps}", "rollout.max_response_tokens=16", "rollout.env_timeout_s=600",
         "reward.num_evaluation=0", "algorithm.step_weight=0",
+        "algorithm.advantage=recipe_shapes:all_ones", "algorithm.band=[0,1]",
         f"engine.policy.kind={args.engine}", f"engine.policy.dtype={args.dtype}", f"training.policy.dtype={args.dtype}",
         *(f"training.policy.{setting}" for setting in LEARNER),
     ]  # fmt: skip
     command = [sys.executable, "-m", "rlanything"]
-    planned = subprocess.run([*command, "plan", *settings], check=True, stdout=subprocess.PIPE, text=True).stdout
+    path = os.pathsep.join(filter(None, (str(Path(__file__).parent), os.environ.get("PYTHONPATH"))))
+    environment = os.environ | {"PYTHONPATH": path}  # where `all_ones` is
+    planned = subprocess.run(
+        [*command, "plan", *settings], check=True, stdout=subprocess.PIPE, text=True, env=environment
+    ).stdout
     print(planned[planned.index("Plan:") :], flush=True)
     started, most = time.perf_counter(), 0.0
-    process = psutil.Popen([*command, "train", *settings])
+    process = psutil.Popen([*command, "train", *settings], env=environment)
     while process.poll() is None:
         most = max(most, memory(process))
         time.sleep(1.0)
     if process.returncode:
-        sys.exit(process.returncode)
+        sys.exit(
+            f"the step ended with status {process.returncode} at {most:.1f} GiB (-9: it was killed for its memory)"
+        )
     metrics = json.loads(next(folder.glob("*/metrics.jsonl")).read_text().splitlines()[-1])
     for name in ("seconds/rollout", "policy/train_s", "policy/sample_tokens", "policy/tree_tokens"):
         print(f"{name}: {metrics[name]:,.0f}")
     print(f"one step, models loaded and saved: {time.perf_counter() - started:.0f} s; peak memory {most:.1f} GiB (RSS)")
+
+
+def all_ones(group: Group, config: AlgorithmConfig) -> None:
+    """An advantage rule that trains on every turn: random weights solve nothing, so all rules of use give 0."""
+    for trajectory in group.valid:
+        for turn in trajectory.turns:
+            turn.advantage = 1.0
 
 
 def memory(process: psutil.Process) -> float:
