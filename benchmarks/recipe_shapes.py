@@ -121,9 +121,8 @@ def run(model: Path, folder: Path, args: argparse.Namespace) -> None:
         most = max(most, memory(process))
         time.sleep(1.0)
     if process.returncode:
-        sys.exit(
-            f"the step ended with status {process.returncode} at {most:.1f} GiB (-9: it was killed for its memory)"
-        )
+        why = "; it was killed, perhaps for its memory" if process.returncode == -9 else ""
+        sys.exit(f"the step ended with status {process.returncode}{why}; peak memory {most:.1f} GiB")
     metrics = json.loads(next(folder.glob("*/metrics.jsonl")).read_text().splitlines()[-1])
     for name in ("seconds/rollout", "policy/train_s", "policy/sample_tokens", "policy/tree_tokens"):
         print(f"{name}: {metrics[name]:,.0f}")
@@ -131,7 +130,7 @@ def run(model: Path, folder: Path, args: argparse.Namespace) -> None:
 
 
 def all_ones(group: Group, config: AlgorithmConfig) -> None:
-    """An advantage rule that trains on every turn: random weights solve nothing, so all rules of use give 0."""
+    """An advantage rule that trains on every turn: random weights solve nothing, so every real rule gives 0."""
     for trajectory in group.valid:
         for turn in trajectory.turns:
             turn.advantage = 1.0

@@ -195,7 +195,7 @@ class Judgement(Exchange):
     """
 
     scores: dict[Place, float | None] = field(default_factory=dict)
-    """S for every turn that it covers: +1 or -1, a measured advantage between them, or None if it holds no score."""
+    """S for every turn that it covers: +1 or -1 (measured advantages lie between), or None if it holds no score."""
     shared: bool = False
     """True if it covers all episodes of the task (a unit test), False if it covers one."""
     counts: bool = True

@@ -34,7 +34,7 @@ from rlanything.evaluation.play import evaluation_tasks
 from rlanything.plan.plan import make_plan
 from rlanything.processes.coroutines import run_coroutine
 from rlanything.rollout.collect import Batch, Collector
-from rlanything.rollout.continuations import Continuations, Measured, states
+from rlanything.rollout.continuations import Continuations, Measured, chance, states
 from rlanything.rollout.judging import LabelJudge
 from rlanything.run import Run, use_devices
 from rlanything.runs.folder import RunFolder
@@ -142,8 +142,9 @@ def reliable(halves: Sequence[np.ndarray]) -> float:
 def table(measured: Sequence[Measured], found: Sequence[tuple[str, Values]]) -> list[str]:
     """The lines of a Markdown table; a signal that says nothing of any turn has none."""
     lines = ["| signal | correlation, 95 % by task | of ranks | turns |", "| --- | --- | --- | --- |"]
-    halves = [np.array([m.half(k) for m in measured]) for k in (0, 1)]
-    low, high = interval(lambda chosen: reliable([half[chosen] for half in halves]), [m.task for m in measured])
+    halved = [m for m in measured if not math.isnan(m.half(0) + m.half(1))]  # no half was lost to the infrastructure
+    halves = [np.array([m.half(k) for m in halved]) for k in (0, 1)]
+    low, high = interval(lambda chosen: reliable([half[chosen] for half in halves]), [m.task for m in halved])
     perfect = f"{reliable(halves):.2f} ({low:.2f} to {high:.2f})"
     lines.append(f"| a perfect one, measured as well | {perfect} | | {len(measured)} |")
     for name, values in found:
@@ -204,10 +205,8 @@ def main() -> None:
                     if (number := next(done)) * 10 % total < 10:  # each tenth, for logs without a bar
                         progress.line(f"{number} of {total} continuations after {progress.elapsed:.0f} s")
 
-                num_continuation = args.continuations
-                continuations = Continuations(
-                    run.domain, policy, config.rollout, num_continuation, config.experiment.seed, on_end
-                )
+                seed = str(config.experiment.seed)
+                continuations = Continuations(run.domain, policy, config.rollout, args.continuations, seed, on_end)
                 measured = await asyncio.gather(*map(continuations.measure, groups))
                 return groups, [m for of_group in measured for m in of_group]
 
@@ -223,7 +222,9 @@ def main() -> None:
                 "action": m.turn.action,
                 "label": m.turn.label,
             }
-            file.write(json.dumps(row | {"before": m.before, "after": m.after, "signals": values}) + "\n")
+            file.write(
+                json.dumps(row | {"before": chance(*m.before), "after": chance(*m.after), "signals": values}) + "\n"
+            )
     solved = np.mean([t.success for group in groups for t in group.valid])
     print(f"{len(groups)} tasks, {solved:.1%} of the episodes solved, {args.continuations} continuations a state")
     print("\n".join([*worth(measured), "", *table(measured, found)]))

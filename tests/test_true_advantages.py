@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -25,16 +26,19 @@ def test_ranks_of_equal_values_are_their_mean_and_correlations_those_by_hand():
 
 
 def test_a_signal_is_measured_on_the_turns_that_have_it_and_noise_lowers_what_can_be_reached():
-    noisy, exact = np.random.default_rng(0), []
-    for i in range(400):
-        gain = (i % 5 - 2) / 4
-        after = (gain + noisy.normal() / 4, gain + noisy.normal() / 4)
-        turn = trajectory(1, [()]).turns[0]
-        exact.append(
-            true_advantages.Measured(task=f"q{i % 8}", turn=turn, place=(i, 0), before=(0.0, 0.0), after=after)
+    rng, measured = np.random.default_rng(0), []
+
+    def counts(chance):
+        return tuple(
+            Counter({True: solved, False: 32 - solved}) for solved in rng.binomial(32, chance, size=2).tolist()
         )
-    known = {(m.task, m.place): float(m.place[0] % 5) for m in exact[:200]}
-    lines = true_advantages.table(exact, [("known", known), ("silent", {})])
+
+    for i in range(400):
+        turn = trajectory(1, [()]).turns[0]
+        before, after = counts(0.5), counts(0.5 + (i % 5 - 2) / 8)
+        measured.append(true_advantages.Measured(task=f"q{i % 8}", turn=turn, place=(i, 0), before=before, after=after))
+    known = {(m.task, m.place): float(m.place[0] % 5) for m in measured[:200]}
+    lines = true_advantages.table(measured, [("known", known), ("silent", {})])
     reached, found = (float(line.split("|")[2].split()[0]) for line in lines[2:])  # correlations
     assert len(lines) == 4 and lines[3].endswith("| 200 |")
     assert 0.8 < reached < 0.97 and found == pytest.approx(reached, abs=0.06)

@@ -85,7 +85,7 @@ def _tally_votes(group: Group, found: Tally) -> None:
     """The reward model's scores of the group's valid episodes, against outcomes and the domain's labels."""
     turns = {(t.index, i): (t.outcome, turn.label) for t in group.valid for i, turn in enumerate(t.turns)}
     votes = [(*turns[place], s) for j in group.judgements for place, s in j.scores.items() if place in turns]
-    scored = [(o, label, s) for o, label, s in votes if s is not None]
+    scored = [(o, label, s) for o, label, s in votes if s]  # a measured score of 0 speaks for neither
     labelled = [(label, s) for _, label, s in scored if label is not None]
     found.add("rm_p_plus", (s > 0 for o, _, s in scored if o > 0))
     found.add("rm_p_minus", (s < 0 for o, _, s in scored if o < 0))
@@ -106,7 +106,7 @@ def tally_feedback(group: Group, found: Tally) -> None:
         if not judgement.shared and judgement.advantage:
             for place, score in judgement.scores.items():
                 if score is not None and (label := labels.get(place)) is not None:
-                    step, right = "progress" if label > 0 else "none", "right" if score == label else "wrong"
+                    step, right = "progress" if label > 0 else "none", "right" if score * label > 0 else "wrong"
                     found.add(f"rm_advantage/{step}_{right}", [judgement.advantage])
 
 

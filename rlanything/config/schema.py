@@ -233,8 +233,9 @@ class RewardConfig(Section):
     judge: Literal["model", "label", "measured"] = "model"
     """`label` puts the domain's own step labels in the reward model's place, for analysis: what could a perfect judge
     teach? `measured` puts the change of the chance of success there, measured by `num_evaluation` continuations from
-    each state that an episode reached: what could a perfect judge of a step's worth teach? It costs many times the
-    rollout, and wants an environment that repeats itself. No reward model is loaded, and figures of it are theirs."""
+    each state that an episode reached: what could a judge of a step's worth teach? It costs many times the rollout, in
+    evaluations too (`evaluation.judge`), and needs an environment that does the same again. With both no reward model
+    is loaded, and the reward model's figures are those of the labels or of the measurement."""
     label_noise: Share = 0.0
     """Chance that an evaluation by `label` is flipped."""
     trained: bool = True

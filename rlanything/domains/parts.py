@@ -91,7 +91,7 @@ class StepJudging:
         return vote(turn.label, turn.reason)
 
 
-def vote(score: int, reason: str = "") -> str:
+def vote(score: float, reason: str = "") -> str:
     """A step's score, in the form that `StepJudging.parse` reads."""
     return f"{reason} \\boxed{{{score}}}".strip()
 
@@ -210,7 +210,7 @@ def remarks(group: Group, told: Callable[[Turn], str]) -> str:
                 f"{told(trajectories[episode].turns[i])}: {' '.join(judgement.text.split())}"
                 for judgement in group.judgements
                 for (episode, i), score in judgement.scores.items()
-                if score == wanted and episode in trajectories
+                if score is not None and score * wanted > 0 and episode in trajectories
             )
             commonest = sorted(said, key=lambda remark: (-said[remark], remark))[:MAX_REMARKS]
             lines += [f"- {word} x{said[remark]}: {remark}" for remark in commonest]

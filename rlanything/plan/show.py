@@ -66,7 +66,14 @@ def print_plan(plan: Plan, progress: Progress) -> None:
         for line in check_images(plan, chats, domain.image_size):
             progress.line(line)
         made["reward"] = 0.0
-        if domain.judging and reward.num_evaluation:
+        if reward.judge == "measured" and reward.num_evaluation:
+            continued = turns * reward.num_evaluation * tokens / episodes
+            made["policy"] += continued
+            progress.line(
+                f"{reward.num_evaluation} continuations of each state: at most {turns} states a step, "
+                f"{continued / 1e6:.2f} M policy tokens"
+            )
+        elif domain.judging and reward.num_evaluation and reward.judge == "model":
             covered, num = ("task", tried) if domain.judging.covers == "task" else ("turn", turns)
             num *= reward.num_evaluation
             made["reward"] = num * reward.max_response_tokens

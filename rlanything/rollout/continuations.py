@@ -6,12 +6,14 @@ recorded responses are played anew, and have to lead to the same prompts.
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
 from rlanything.config.schema import RolloutConfig
 from rlanything.domains.base import Domain
+from rlanything.domains.parts import vote
 from rlanything.engines.base import Completion, Engine, SamplingParams
 from rlanything.engines.chat_model import ChatModel
 from rlanything.errors import RunError
@@ -21,8 +23,8 @@ from rlanything.types import Group, Image, Judgement, Place, Prompt, Task, Turn
 
 StateKey = tuple[tuple[int, ...], ...]
 """The token ids of all responses so far."""
-Halves = tuple[float, float]
-"""A chance of success by the even and by the odd continuations."""
+Halves = tuple[Counter[bool], Counter[bool]]
+"""How many of the even and of the odd continuations of a state solved the task, and how many did not."""
 
 
 class Replaying:
@@ -42,7 +44,8 @@ class Replaying:
         if i >= len(self.turns):
             return await self.engine.generate(prompt_ids, sampling, n, images)
         turn = self.turns[i]
-        if prompt_ids != turn.prompt.ids:
+        seen = [image.digest for image in images], [image.digest for image in turn.prompt.images]
+        if prompt_ids != turn.prompt.ids or seen[0] != seen[1]:
             raise RunError(
                 f"task {self.task.id}: turn {i} has another prompt when its episode is played anew, so advantages "
                 "cannot be measured; expected an environment that repeats itself"
@@ -52,7 +55,7 @@ class Replaying:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """One turn, and the chances of success before and after it."""
+    """One turn, and how often continuations from before and from after it solved the task."""
 
     task: str
     turn: Turn
@@ -63,11 +66,17 @@ class Measured:
     @property
     def advantage(self) -> float:
         """The chance of success after it less the chance before it, by all continuations; -1 to 1."""
-        return sum(self.after) / 2 - sum(self.before) / 2
+        return chance(*self.after) - chance(*self.before)
 
     def half(self, number: int) -> float:
-        """The same by the even (0) or the odd (1) continuations."""
-        return self.after[number] - self.before[number]
+        """The same by the even (0) or the odd (1) continuations; nan if there are none."""
+        return chance(self.after[number]) - chance(self.before[number])
+
+
+def chance(*counts: Counter[bool]) -> float:
+    """The share of all counted continuations that solved the task; nan without any."""
+    counted = sum(counts, Counter[bool]())
+    return counted[True] / counted.total() if counted else math.nan
 
 
 class Continuations:
@@ -90,30 +99,26 @@ class Continuations:
     async def measure(self, group: Group) -> list[Measured]:
         """Every turn of the group's valid episodes, but those whose chances the infrastructure hid."""
         found = states(group)
-        chances = await asyncio.gather(*(self._chance(group.task, t, i) for i, t in enumerate(found.values())))
-        of_state = dict(zip(found, chances, strict=True))
+        counts = await asyncio.gather(*(self._continued(group.task, t, i) for i, t in enumerate(found.values())))
+        of_state = dict(zip(found, counts, strict=True))
         measured = []
         for t in group.valid:
             reached = [of_state[state_key(t.turns[:i])] for i in range(len(t.turns))]
-            reached.append((float(t.success), float(t.success)))  # the episode is over
+            reached.append((Counter([t.success]), Counter([t.success])))  # the episode is over
             measured += [
                 Measured(task=group.task.id, turn=turn, place=(t.index, i), before=reached[i], after=reached[i + 1])
                 for i, turn in enumerate(t.turns)
             ]
         return [m for m in measured if not math.isnan(m.advantage)]
 
-    async def _chance(self, task: Task, turns: Sequence[Turn], number: int) -> Halves:
+    async def _continued(self, task: Task, turns: Sequence[Turn], number: int) -> Halves:
         async with self._at_once:
-            engine = cast(Engine, Replaying(self.policy.engine, task, turns))  # a player asks it for samples alone
+            engine = cast(Engine, Replaying(self.policy.engine, task, turns))  # a player calls no more of it
             policy = replace(self.policy, engine=engine)
             player = Player(self.domain, policy, self.config, f"{self.seed}/continued/{number}", Judge())
             played = await player.group(task, self.num, self.on_end)
-        even, odd = ([t.success for t in played.trajectories[k::2] if not t.status.is_failure] for k in (0, 1))
-        return _share(even), _share(odd)
-
-
-def _share(solved: Sequence[bool]) -> float:
-    return sum(solved) / len(solved) if solved else math.nan
+        even, odd = (Counter(t.success for t in played.trajectories[k::2] if not t.status.is_failure) for k in (0, 1))
+        return even, odd
 
 
 def states(group: Group) -> dict[StateKey, list[Turn]]:
@@ -137,8 +142,7 @@ class MeasuredJudge(Judge):
 
     async def finish(self, group: Group) -> None:
         for m in await self.continuations.measure(group):
-            before, after = (sum(halves) / 2 for halves in (m.before, m.after))
-            text = f"chance of success {before:.0%} before it, {after:.0%} after it"
-            judgement = Judgement(prompt=Prompt(ids=[]), response_ids=[], logprobs=[], text=text)
+            # A score without remarks, which the rewriter would read.
+            judgement = Judgement(prompt=Prompt(ids=[]), response_ids=[], logprobs=[], text=vote(round(m.advantage, 2)))
             judgement.scores[m.place] = m.advantage
             group.judgements.append(judgement)

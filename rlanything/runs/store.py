@@ -23,7 +23,7 @@ PROMPT = pa.struct({"ids": _IDS, "images": pa.list_(IMAGE)})
 SCORE = pa.struct({"success": pa.bool_(), "reward": pa.float64(), "answer": _TEXT})
 EXCHANGE = {"prompt": PROMPT, "response_ids": _IDS, "logprobs": _FLOATS, "text": _TEXT, "parse_error": _TEXT}
 FEEDBACK = {"reward": pa.float64(), "advantage": pa.float64()}
-PLACE = pa.struct({"episode": pa.int32(), "turn": pa.int32(), "score": pa.float32()})
+PLACE = pa.struct({"episode": pa.int32(), "turn": pa.int32(), "score": pa.float64()})
 JUDGEMENT = pa.struct({**EXCHANGE, "scores": pa.list_(PLACE), "shared": pa.bool_(), "counts": pa.bool_(), **FEEDBACK})
 TURN = pa.struct(
     {

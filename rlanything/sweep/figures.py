@@ -108,8 +108,8 @@ def rows(runs: Runs, split: str) -> list[Row]:
 def paired_difference(ours: Rates, first: Rates) -> Difference:
     """The mean difference by seed and task, and its 95 % interval; nan without a seed and a task of both.
 
-    Evaluations play the same tasks for every seed, and what an evaluation lacks is left out. If seeds share too few,
-    each has tasks of its own: its mean is then one value, which holds the noise of both.
+    Evaluations play the same tasks for every seed, and what one of them lacks is left out. If the seeds share fewer
+    than `MIN_SHARED` of their tasks, the mean of each seed counts as one value, which holds the noise of both.
 
     Both seeds and tasks could have been others: they are random effects of a two-way layout without replication. The
     mean's variance is that of its mean squares, (seeds + tasks - rest) / (S T), with Satterthwaite's degrees of freedom

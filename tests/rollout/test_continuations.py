@@ -2,9 +2,12 @@
 
 import asyncio
 import itertools
+import math
+from collections import Counter
+from dataclasses import replace
 
 import pytest
-from builders import config_of
+from builders import config_of, trajectory
 
 from rlanything.algorithm.advantages import assign_advantages
 from rlanything.config.schema import AlgorithmConfig, EngineConfig, ModelConfig, RewardConfig, RolloutConfig
@@ -15,11 +18,11 @@ from rlanything.engines.chat import Chat
 from rlanything.engines.chat_model import ChatModel
 from rlanything.errors import RunError
 from rlanything.rollout.collect import Batch, Collector
-from rlanything.rollout.continuations import Continuations
+from rlanything.rollout.continuations import Continuations, Measured, chance
 from rlanything.rollout.episode import Player
 from rlanything.rollout.judging import Judge
 from rlanything.runs.store import read_groups, write_groups
-from rlanything.types import Score
+from rlanything.types import Image, Score
 
 ENGINE = EngineConfig(kind="transformers", dtype="float32", max_model_len=512, max_num_seqs=32, kv_cache_gb=0.05)
 ROLLOUT = RolloutConfig(max_interaction_step=3, max_response_tokens=8, num_retry=0, history="paper")
@@ -70,30 +73,49 @@ def domain_of(world, env):
     return domain
 
 
-def measured(world, model, env):
+def measured(world, model, env, num=8, images=None):
     domain = domain_of(world, env)
 
     async def run():
         player = Player(domain, model, ROLLOUT, "seed", Judge())
         played = await player.group(domain.tasks("train")[0], 6, lambda: None)
-        return played, await Continuations(domain, model, ROLLOUT, 8, "seed").measure(played)
+        for turn in played.trajectories[0].turns[1:2] if images else ():
+            turn.prompt = replace(turn.prompt, images=images)
+        return played, await Continuations(domain, model, ROLLOUT, num, "seed").measure(played)
 
     return asyncio.run(run())
 
 
-def test_a_turn_that_decides_has_the_whole_advantage_and_those_after_it_none(world, model):
-    played, turns = measured(world, model, FirstTurnDecides)
+@pytest.mark.parametrize("num", [1, 3, 8])
+def test_a_turn_that_decides_has_the_whole_advantage_and_those_after_it_none(world, model, num):
+    played, turns = measured(world, model, FirstTurnDecides, num)
     assert len({t.success for t in played.valid}) == 2 and len(turns) == 6 * 3
     for m in turns:
         solved = float(played.trajectories[m.place[0]].success)
-        assert m.after == (solved, solved)
-        assert m.before == (solved, solved) if m.place[1] else 0 < sum(m.before) < 2
-        assert m.advantage == pytest.approx(solved - sum(m.before) / 2)
+        assert chance(*m.after) == solved and sum(counts.total() for counts in m.before) == num
+        assert chance(*m.before) == solved if m.place[1] else 0 <= chance(*m.before) <= 1
+        assert m.advantage == pytest.approx(solved - chance(*m.before))
+    assert num < 8 or 0 < chance(*turns[0].before) < 1
+
+
+def test_halves_of_different_size_weigh_by_their_continuations_and_a_lost_one_hides_nothing():
+    turn = trajectory(1, [()]).turns[0]
+    over, before = (Counter([True]), Counter([True])), (Counter({True: 1, False: 1}), Counter([False]))
+    m = Measured(task="q", turn=turn, place=(0, 0), before=before, after=over)
+    assert m.advantage == pytest.approx(1 - 1 / 3) and (m.half(0), m.half(1)) == (0.5, 1.0)
+    lost = Measured(task="q", turn=turn, place=(0, 0), before=(Counter([True, False]), Counter()), after=over)
+    assert lost.advantage == 0.5 and math.isnan(lost.half(1))
 
 
 def test_an_environment_that_does_not_repeat_itself_is_refused_by_name(world, model):
     with pytest.raises(RunError, match=r"turn 1 has another prompt .* expected an environment that repeats itself"):
         measured(world, model, Restless)
+
+
+def test_a_screenshot_that_differs_is_noticed(world, model):
+    other = [Image(digest="other", path="other.png", start=0, rows=1, columns=1)]
+    with pytest.raises(RunError, match="turn 1 has another prompt"):
+        measured(world, model, FirstTurnDecides, images=other)
 
 
 def test_a_measured_judge_gives_each_turn_its_advantage_and_the_store_keeps_it(world, model, tmp_path):
@@ -105,8 +127,9 @@ def test_a_measured_judge_gives_each_turn_its_advantage_and_the_store_keeps_it(w
     write_groups(tmp_path / "groups.parquet", [played], domain.describe, domain.kind)
     [read] = read_groups(tmp_path / "groups.parquet", {task.id: task})
     assign_advantages([read], AlgorithmConfig(advantage="process", outcome_weight=0.0))
-    [chance] = {round(t.success - t.turns[0].signal, 6) for t in read.valid}
-    assert 0 < chance < 1, "of success before the first turn, which all episodes share"
+    assert [j.scores for j in read.judgements] == [j.scores for j in played.judgements]
+    [start] = {round(t.success - t.turns[0].signal, 6) for t in read.valid}
+    assert 0 < start < 1, "of success before the first turn, which all episodes share"
     for t in read.valid:
         first, *later = t.turns
         assert [turn.signal for turn in later] == [0, 0] and (first.advantage > 0) == t.success

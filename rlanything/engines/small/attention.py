@@ -21,7 +21,7 @@ IMPLEMENTATION = "rlanything_blocks"
 BLOCK_SIZE = 16
 CHUNK_ROWS = 16  # sequences per chunk: enough to hide the call overhead, few enough to stay in the cache
 CHUNK_SCORES = 1 << 21  # query x key products per chunk and head: bounds the buffer of many long prefills
-MAX_SCORES = 1 << 26  # of a product, all heads: the queries of one long prefill are taken in parts
+MAX_SCORES = 1 << 26  # most scores of one product over all heads, 256 MiB in float32: more queries are taken in parts
 
 
 def round_up(n: int) -> int:
@@ -40,9 +40,8 @@ class Chunk:
     gather_BL: torch.Tensor | None  # index into T of each query; None if L = 1
     scatter_N: torch.Tensor | None  # index of each token into the padded B*L queries; None if L = 1
     blocks: torch.Tensor  # index of each (row, head, block) into the cache viewed as [blocks * heads, ...]
-    mask_BLS: torch.Tensor  # 0 or -inf, for the keys from `masked_from` on
+    mask_BLS: torch.Tensor  # 0 or -inf, for the last keys: those that not every query sees
     keys: int  # S
-    masked_from: int
 
 
 class BlockCache:
@@ -102,9 +101,7 @@ class BlockCache:
         visible = np.arange(masked_from, keys) <= (starts[row, None] + query)[:, :, None]
         mask = torch.zeros(visible.shape, dtype=self.data.dtype)
         mask.masked_fill_(torch.from_numpy(~visible), float("-inf"))
-        return Chunk(
-            slice(first, first + num_tokens), gather, scatter, torch.from_numpy(blocks.ravel()), mask, keys, masked_from
-        )
+        return Chunk(slice(first, first + num_tokens), gather, scatter, torch.from_numpy(blocks.ravel()), mask, keys)
 
     def attend(
         self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float
@@ -143,7 +140,7 @@ class BlockCache:
         query_BGLD = (
             picked.view(rows, queries, heads, groups, dim).permute(0, 2, 3, 1, 4).reshape(batch, groups, -1, dim)
         )
-        part = max(1, MAX_SCORES // (batch * groups * chunk.keys))
+        part = max(64, MAX_SCORES // (batch * groups * chunk.keys) // 64 * 64)  # few shapes, see round_up
         parts = [
             _mixed(query_BGLD[:, :, a : a + part], key_BSD, value_BSD, chunk.mask_BLS[:, a : a + part], scaling)
             for a in range(0, queries, part)

@@ -88,6 +88,8 @@ class TransformersEngine(SteppedEngine):
         own = self._weights()
         missing = set(own)
         weights, self._adapters = with_base(tensors, self._base)
+        if not self._adapters:
+            self._files = {}
         with torch.no_grad():
             for name, tensor in weights:
                 if name == LM_HEAD and name not in own:  # tied: the embedding brings it
@@ -101,7 +103,7 @@ class TransformersEngine(SteppedEngine):
             raise EngineError(f"load_weights: {len(missing)} weights are missing, among them {sorted(missing)[:3]}")
 
     def _base(self, adapted: Iterable[str]) -> Iterable[tuple[str, torch.Tensor]]:
-        """The weights before the first adapters, those of the files. Of those that adapters change a copy is kept."""
+        """The weights to which adapters are added, those of the files. Of those that adapters change a copy is kept."""
         own = self._weights()
         self._files |= {name: own[name].clone() for name in adapted if name in own and name not in self._files}
         return (own | self._files).items()

@@ -5,6 +5,7 @@ const ENDINGS = { turns: ": out of turns", length: ": a response was cut at its 
 
 function mark(score, title) {
   if (!exists(score)) return el("span", { class: "mark none", title: title || "no score" }, "?");
+  if (score === 0) return el("span", { class: "mark none", title: title || "" }, "0");
   return el("span", { class: `mark ${score > 0 ? "good" : "bad"}`, title: title || "" }, score > 0 ? "+" : "−");
 }
 

@@ -66,8 +66,11 @@ async def _settings(folder: Path, part: Path, held: str, starts: Sequence[tuple[
     finally:
         await desktop.close()
     part.mkdir(exist_ok=True)
-    # Python's tarfile has no safe filter before 3.11.4, and Debian's Python is 3.11.2.
-    subprocess.run(["tar", "-x", "--no-same-owner", "-C", str(part)], input=content, check=True)
+    # Python's tarfile has no safe filter before 3.11.4, and Debian has 3.11.2. GNU tar strips / and refuses .. itself.
+    command = ["tar", "-x", "--no-same-owner", "--no-same-permissions", "-C", str(part)]
+    unpacked = subprocess.run(command, input=content, capture_output=True, check=False)
+    if unpacked.returncode:
+        raise DesktopFault(f"{held} could not be unpacked: {unpacked.stderr.decode(errors='replace')}")
 
 
 async def _run_once(guest: Guest, command: list[str], title: str, keys: str) -> None:
