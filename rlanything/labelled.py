@@ -15,7 +15,7 @@ from rlanything.domains.base import Domain
 from rlanything.domains.parts import Conversation, StepJudging
 from rlanything.engines.chat_model import ChatModel
 from rlanything.errors import ConfigError
-from rlanything.evaluation.play import check_failures, evaluation_batch, evaluation_tasks
+from rlanything.evaluation.play import check_failures, drawn_tasks, evaluation_batch
 from rlanything.rollout.collect import Collector
 from rlanything.runs.progress import Progress
 from rlanything.types import Task, Trajectory, assistant
@@ -31,7 +31,7 @@ async def labelled_episodes(
     judging = domain.judging
     if not isinstance(judging, StepJudging):
         raise ConfigError(f"policy: dataset.domain={config.dataset.domain} has no judge of single steps")
-    tasks = evaluation_tasks(domain, split, num, config.experiment.seed)
+    tasks = drawn_tasks(domain, split, num, config.experiment.seed)
     config = config.model_copy(deep=True)
     config.evaluation.num_rollout = math.ceil(num / len(tasks))
     batch = evaluation_batch(tasks, config, judged=False)

@@ -30,7 +30,7 @@ from rlanything.config.schema import Config
 from rlanything.domains.answers import parse_score
 from rlanything.engines.chat import Chat
 from rlanything.errors import ClearError
-from rlanything.evaluation.play import evaluation_tasks
+from rlanything.evaluation.play import drawn_tasks
 from rlanything.plan.plan import make_plan
 from rlanything.processes.coroutines import run_coroutine
 from rlanything.rollout.collect import Batch, Collector
@@ -188,7 +188,7 @@ def main() -> None:
     config.evaluation.splits = [split]
     plan, folder, progress = make_plan(config, learns=False), RunFolder(config), Progress()
     with use_devices(plan), folder.open(), closing(Run(plan, folder, progress.line)) as run:
-        tasks = evaluation_tasks(run.domain, split, args.tasks, config.experiment.seed)
+        tasks = drawn_tasks(run.domain, split, args.tasks, config.experiment.seed)
         num = config.rollout.num_rollout_per_trial
         batch = Batch(tasks=tasks, num=num, seed="measured", rollout=config.rollout)
         policy, reward = run.models["policy"], run.models.get("reward")

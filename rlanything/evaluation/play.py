@@ -12,8 +12,13 @@ from rlanything.rollout.collect import Batch, Collect
 from rlanything.types import Task
 
 
-def evaluation_tasks(domain: Domain, split: str, num: int, seed: int = 0) -> list[Task]:
-    """`num` tasks of a split (0: all), by default the same for every run: seeds are then compared on equal tasks."""
+def evaluation_tasks(domain: Domain, split: str, num: int) -> list[Task]:
+    """`num` tasks of a split (0: all), the same for every run: seeds are then compared on equal tasks."""
+    return drawn_tasks(domain, split, num, seed=0)
+
+
+def drawn_tasks(domain: Domain, split: str, num: int, seed: int) -> list[Task]:
+    """`num` tasks of a split (0: all), drawn at random with a seed."""
     tasks = split_tasks(domain, split)
     random.Random(f"{seed}/{split}").shuffle(tasks)
     return tasks[:num] if num else tasks

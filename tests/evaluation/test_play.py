@@ -4,7 +4,7 @@ from builders import config_of
 
 from rlanything.config.schema import Config
 from rlanything.domains.alfworld.domain import AlfworldDomain
-from rlanything.evaluation.play import evaluation_rollout, evaluation_tasks
+from rlanything.evaluation.play import drawn_tasks, evaluation_rollout, evaluation_tasks
 
 
 def test_an_evaluation_has_limits_and_sampling_of_its_own():
@@ -20,5 +20,5 @@ def test_every_run_of_any_seed_is_evaluated_on_the_same_tasks(world):
     domain = AlfworldDomain(config_of("alfworld", world.games))
     every = evaluation_tasks(domain, "train", 0)
     assert evaluation_tasks(domain, "train", 3) == every[:3] and len(every) > 3
-    drawn = {tuple(task.id for task in evaluation_tasks(domain, "train", 3, seed)) for seed in range(4)}
+    drawn = {tuple(task.id for task in drawn_tasks(domain, "train", 3, seed)) for seed in range(4)}
     assert len(drawn) > 1, "training episodes to label are drawn by the run's seed"
