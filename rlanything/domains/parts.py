@@ -8,7 +8,21 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from rlanything.domains.answers import last_object, parse_score, whole
-from rlanything.types import Direction, Group, Message, Task, Tool, Trajectory, Turn, system, user, user_parts
+from rlanything.types import (
+    Direction,
+    Group,
+    Judgement,
+    Message,
+    Place,
+    Prompt,
+    Task,
+    Tool,
+    Trajectory,
+    Turn,
+    system,
+    user,
+    user_parts,
+)
 
 Written = Callable[..., list[Message]]
 """A user's prompt: it takes the task, and the variables of its template by their names."""
@@ -94,6 +108,12 @@ class StepJudging:
 def vote(score: float, reason: str = "") -> str:
     """A step's score, in the form that `StepJudging.parse` reads."""
     return f"{reason} \\boxed{{{score}}}".strip()
+
+
+def unwritten(place: Place, score: float) -> Judgement:
+    """A judgement that no model wrote: its score alone, without remarks, which the rewriter would read."""
+    nothing = Prompt(ids=[])
+    return Judgement(prompt=nothing, response_ids=[], logprobs=[], text=vote(round(score, 2)), scores={place: score})
 
 
 class TestJudging(ABC):

@@ -13,13 +13,13 @@ from typing import cast
 
 from rlanything.config.schema import RolloutConfig
 from rlanything.domains.base import Domain
-from rlanything.domains.parts import vote
+from rlanything.domains.parts import unwritten
 from rlanything.engines.base import Completion, Engine, SamplingParams
 from rlanything.engines.chat_model import ChatModel
 from rlanything.errors import RunError
 from rlanything.rollout.episode import Player
 from rlanything.rollout.judging import Judge
-from rlanything.types import Group, Image, Judgement, Place, Prompt, Task, Turn
+from rlanything.types import Group, Image, Place, Task, Turn
 
 StateKey = tuple[tuple[int, ...], ...]
 """The token ids of all responses so far."""
@@ -28,7 +28,7 @@ Halves = tuple[Counter[bool], Counter[bool]]
 
 
 class Replaying:
-    """What a player needs of an engine: it answers each session's first requests with recorded turns, then samples."""
+    """It stands in for an engine: a session's first requests get recorded turns as answers, later ones samples."""
 
     def __init__(self, engine: Engine, task: Task, turns: Sequence[Turn]) -> None:
         self.engine, self.task, self.turns = engine, task, turns
@@ -44,8 +44,8 @@ class Replaying:
         if i >= len(self.turns):
             return await self.engine.generate(prompt_ids, sampling, n, images)
         turn = self.turns[i]
-        seen = [image.digest for image in images], [image.digest for image in turn.prompt.images]
-        if prompt_ids != turn.prompt.ids or seen[0] != seen[1]:
+        seen, recorded = ([image.digest for image in shown] for shown in (images, turn.prompt.images))
+        if prompt_ids != turn.prompt.ids or seen != recorded:
             raise RunError(
                 f"task {self.task.id}: turn {i} has another prompt when its episode is played anew, so advantages "
                 "cannot be measured; expected an environment that repeats itself"
@@ -141,8 +141,5 @@ class MeasuredJudge(Judge):
         self.continuations = continuations
 
     async def finish(self, group: Group) -> None:
-        for m in await self.continuations.measure(group):
-            # A score without remarks, which the rewriter would read.
-            judgement = Judgement(prompt=Prompt(ids=[]), response_ids=[], logprobs=[], text=vote(round(m.advantage, 2)))
-            judgement.scores[m.place] = m.advantage
-            group.judgements.append(judgement)
+        measured = await self.continuations.measure(group)
+        group.judgements += [unwritten(m.place, m.advantage) for m in measured]

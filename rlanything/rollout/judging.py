@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 
 from rlanything.algorithm.consistency import passes_correct
 from rlanything.config.schema import RewardConfig
-from rlanything.domains.parts import StepJudging, TestJudging, vote
+from rlanything.domains.parts import StepJudging, TestJudging, unwritten
 from rlanything.engines.base import PromptTooLong, request_seed
 from rlanything.engines.chat_model import ChatModel
 from rlanything.errors import ConfigError
-from rlanything.types import Ending, Group, Judgement, Message, Prompt, Status, Task, Trajectory, Turn
+from rlanything.types import Ending, Group, Judgement, Message, Status, Task, Trajectory, Turn
 
 T = TypeVar("T")
 Judged = tuple[Trajectory, list[Judgement] | PromptTooLong]  # an episode, and the judgements of one of its turns
@@ -109,10 +109,7 @@ class LabelJudge(Judge):
             rng = random.Random(f"{self.seed}/{group.task.id}/{place}")
             for _ in range(self.config.num_evaluation):
                 score = -label if rng.random() < self.config.label_noise else label
-                # A score without remarks, which the rewriter would read.
-                judgement = Judgement(prompt=Prompt(ids=[]), response_ids=[], logprobs=[], text=vote(score))
-                judgement.scores[place] = score
-                group.judgements.append(judgement)
+                group.judgements.append(unwritten(place, score))
 
 
 class TestJudge(Judge):

@@ -17,8 +17,8 @@ from rlanything.domains.osworld.canvas.library import UNSEEN_FAMILY, FamilyLibra
 from rlanything.domains.osworld.canvas.solver import GRID, LONGEST, Move, click, distance, solve
 from rlanything.domains.osworld.canvas.tasks import Family, Verifier
 from rlanything.domains.osworld.rewriting import NUM_EPISODE, choice
-from rlanything.domains.parts import Conversation, Demonstrating, remarks, vote
-from rlanything.types import Group, Judgement, Message, Prompt, Score, Task, Trajectory, Turn, assistant, user
+from rlanything.domains.parts import Conversation, Demonstrating, remarks, unwritten, vote
+from rlanything.types import Group, Message, Prompt, Score, Task, Trajectory, Turn, assistant, user
 
 NUM_SCREEN = 3  # screens with first moves, for each episode
 POLICY_ERRORS = 0.15  # share of wrong moves in demonstrations of acting
@@ -190,10 +190,7 @@ def judged_episodes(rng: random.Random, family: Family, verifier: Verifier, solv
             right = rng.random() < (0.8 if i < solved else 0.4)
             move = solve(verifier.goals, verifier.feasible, desk) if right else wrong_move(rng, desk)
             trajectory.turns.append(_turn(move))
-            score, nothing = 1 if right else -1, Prompt(ids=[])
-            group.judgements.append(
-                Judgement(prompt=nothing, response_ids=[], logprobs=[], text=vote(score), scores={(i, k): score})
-            )
+            group.judgements.append(unwritten((i, k), 1 if right else -1))
             if move.action.kind == "terminate":
                 break
             perform(desk, move.action)
