@@ -11,11 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
+from torch.utils.checkpoint import checkpoint
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from rlanything.errors import LearnerError
 
 QUERY_CHUNK = 128  # queries per matrix product: the keys behind a chunk are skipped
+KEPT_SCORES = 1 << 26  # scores of a layer kept for its backward pass: 256 MiB in float32; more are computed anew there
 CPU_ATTENTION, GPU_ATTENTION = "rlanything_tree", "rlanything_flex"  # names of these functions in transformers
 FLEX_BLOCK = 128  # FlexAttention's block size; rows are padded to a multiple of it on a GPU
 
@@ -40,25 +42,37 @@ def tree_attention(
 
     query [B, H, T, D], key and value [B, K, T, D], additive mask [B, 1, T, T]. Depth-first order makes the mask causal,
     so a chunk of queries needs only the keys up to its end. Plain products train faster than the CPU kernel of
-    scaled_dot_product_attention (about 1.5x for the whole pass in bfloat16).
+    scaled_dot_product_attention (about 1.5x for the whole pass in bfloat16). A long row's scores are not kept: those
+    of three screenshots of 1080p would be 2.8 GiB a layer.
 
     Raises LearnerError if the model caps its scores or has attention sinks, which this function lacks.
     """
     _refuse(softcap, s_aux)
     B, H, T, D = query.shape
-    K = key.shape[1]
     query = (query * scaling).to(value.dtype)
     key_t = key.to(value.dtype).transpose(2, 3)
+    recompute = torch.is_grad_enabled() and H * T * T // 2 > KEPT_SCORES
     out = []
     for start in range(0, T, QUERY_CHUNK):
         stop = min(start + QUERY_CHUNK, T)
-        n = stop - start
-        scores = torch.matmul(query[:, :, start:stop].reshape(B, K, H // K * n, D), key_t[..., :stop])
-        scores = scores.view(B, H, n, stop)
-        scores += attention_mask[:, :, start:stop, :stop]
-        mixed = torch.matmul(scores.softmax(-1).view(B, K, H // K * n, stop), value[:, :, :stop])
-        out.append(mixed.view(B, H, n, D))
+        seen = query[:, :, start:stop], key_t[..., :stop], value[:, :, :stop], attention_mask[:, :, start:stop, :stop]
+        if recompute:
+            out.append(checkpoint(_mixed, *seen, use_reentrant=False, preserve_rng_state=False))
+        else:
+            out.append(_mixed(*seen))
     return torch.cat(out, dim=2).transpose(1, 2), None
+
+
+def _mixed(query: Tensor, key_t: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+    """What N queries mix of S values, [B, H, N, D].
+
+    query [B, H, N, D], key_t [B, K, D, S], value [B, K, S, D], mask [B, 1, N, S].
+    """
+    B, H, n, D = query.shape
+    K, stop = key_t.shape[1], key_t.shape[3]
+    scores = torch.matmul(query.reshape(B, K, H // K * n, D), key_t).view(B, H, n, stop)
+    scores += mask
+    return torch.matmul(scores.softmax(-1).view(B, K, H // K * n, stop), value).view(B, H, n, D)
 
 
 @cache

@@ -4,14 +4,16 @@ import json
 from contextlib import suppress
 from dataclasses import dataclass
 
-import torch
-
 from rlanything.config.schema import LearnerConfig, ModelConfig
+from rlanything.learner.attention import KEPT_SCORES
 from rlanything.learner.model import GPU_CHUNKS, HEAD_CHUNK_ELEMENTS
 from rlanything.weights.files import local_folder
 from rlanything.weights.precision import torch_dtype
 
-LAYER_BYTES = 34  # a token's and a unit of width's in one layer, 16-bit, without attention scores: arXiv 2205.05198
+# What a layer keeps of a token for its backward pass, as PyTorch's saved tensors of Qwen2 and Qwen3 show. Compiled
+# layers keep less.
+WIDTH_BYTES = 44  # a unit of width's: norms compute in float32 under autocast too
+MLP_TENSORS = 4  # the gate, what its activation makes of it, what it is multiplied with, and their product
 ASPECT = 128  # width over layers of common decoders, to guess both from the number of parameters
 CHECKPOINT_BYTES = 4  # a layer's input is kept in float32, under autocast too
 VOCABULARY = 152_064  # tokens of Qwen2.5's larger models, if nothing tells the model's own
@@ -26,10 +28,15 @@ class Shape:
     width: int
     layers: int
     vocabulary: int
+    inner: int
+    """Width within a layer's MLP."""
+    heads: int
+    """Of queries."""
     known: bool
     """Read from config.json; else guessed from the number of parameters."""
     tower_width: int = 0
     """Width of the vision tower, which computes patches."""
+    tower_inner: int = 0
     tower_layers: int = 0
     """0 without a tower."""
 
@@ -48,34 +55,41 @@ def model_shape(model: ModelConfig, parameters: float) -> Shape:
                 width=found["hidden_size"],
                 layers=found["num_hidden_layers"],
                 vocabulary=found.get("vocab_size", VOCABULARY),
+                inner=found.get("intermediate_size") or 4 * found["hidden_size"],  # as in GPT-2
+                heads=found.get("num_attention_heads", found["hidden_size"] // ASPECT),
                 known=True,
                 tower_width=tower.get("hidden_size", 0),
+                tower_inner=tower.get("intermediate_size") or 4 * tower.get("hidden_size", 0),
                 tower_layers=tower.get("depth", 0),
             )
     width = (parameters * ASPECT / 12) ** (1 / 3)
-    return Shape(width=round(width), layers=round(width / ASPECT), vocabulary=VOCABULARY, known=False)
+    layers = round(width / ASPECT)  # likewise a head's width: 128
+    return Shape(
+        width=round(width), layers=layers, vocabulary=VOCABULARY, inner=round(8 * width / 3), heads=layers, known=False
+    )
 
 
 def activation_bytes(shape: Shape, config: LearnerConfig, on_accelerator: bool) -> float:
     """Bytes of `micro_batch_tokens` tokens, of as many patches of images if they train the vision tower, and of the
-    chunk of logits that is computed at once.
+    chunk of logits that is computed at once. A CPU keeps a mask and scores of attention too.
 
     With checkpointing each layer keeps its input, and one layer is computed anew.
     """
-    wide = 1 if torch_dtype(config.dtype, on_accelerator) is torch.bfloat16 else 2
+    size = torch_dtype(config.dtype, on_accelerator).itemsize
+    tokens = config.micro_batch_tokens
+    anew = 1 if config.gradient_checkpointing else shape.layers
 
-    def kept(width: int, layers: int) -> int:
+    def kept(width: int, inner: int, layers: int) -> int:
         """Bytes of a token, or of a patch."""
-        layer = LAYER_BYTES * wide * width
+        layer = WIDTH_BYTES * width + MLP_TENSORS * size * inner
         return layers * CHECKPOINT_BYTES * width + layer if config.gradient_checkpointing else layers * layer
 
-    token = kept(shape.width, shape.layers)
+    token = kept(shape.width, shape.inner, shape.layers)
     if config.train_vision and shape.tower_layers:
-        token += kept(shape.tower_width, shape.tower_layers)
-    logits = min(
-        config.micro_batch_tokens * shape.vocabulary, HEAD_CHUNK_ELEMENTS * (GPU_CHUNKS if on_accelerator else 1)
-    )
-    return float(config.micro_batch_tokens * token + logits * LOGITS_BYTES)
+        token += kept(shape.tower_width, shape.tower_inner, shape.tower_layers)
+    scores = 0 if on_accelerator else tokens**2 + anew * min(shape.heads * tokens**2 // 2, KEPT_SCORES)
+    logits = min(tokens * shape.vocabulary, HEAD_CHUNK_ELEMENTS * (GPU_CHUNKS if on_accelerator else 1))
+    return float(tokens * token + scores * size + logits * LOGITS_BYTES)
 
 
 def transfer_bytes(shape: Shape) -> float:

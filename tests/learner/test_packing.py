@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from transformers import AutoModelForCausalLM
 
@@ -202,6 +203,31 @@ def test_a_gpus_attention_equals_a_cpus_under_the_tree_mask(make_sample, monkeyp
     # A norm with float32 weights leaves queries and keys in a wider type than the values.
     flex, _ = tree_flex_attention(torch.nn.Module(), query.double(), key.double(), value, block_mask, 8**-0.5)
     torch.testing.assert_close(dense, flex)
+
+
+def test_scores_that_are_computed_anew_give_the_same_gradients(make_sample, monkeypatch):
+    batch = pack(build_trees(tricky_samples(make_sample), 1000), 1000)[0]
+    mask = dense_mask(torch.from_numpy(batch.ends), torch.float32)
+    B, T = batch.ends.shape
+    monkeypatch.setattr("rlanything.learner.attention.QUERY_CHUNK", 5)
+    found, held = [], []
+    for most in (1 << 26, 0):
+        monkeypatch.setattr("rlanything.learner.attention.KEPT_SCORES", most)
+        torch.manual_seed(0)
+        inputs = [torch.randn(B, heads, T, 8, requires_grad=True) for heads in (4, 2, 2)]
+        kept: dict[int, int] = {}
+
+        def keep(tensor, kept=kept):
+            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        with saved_tensors_hooks(keep, lambda tensor: tensor):
+            out, _ = tree_attention(torch.nn.Module(), *inputs, mask, 8**-0.5)
+        out.square().sum().backward()
+        found.append([out, *(tensor.grad for tensor in inputs)])
+        held.append(sum(kept.values()))
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+    assert held[0] - held[1] > 4 * T * T // 2 * 4, "the scores of four heads are not kept"
 
 
 def test_flex_attentions_blocks_are_those_of_the_whole_mask(make_sample):

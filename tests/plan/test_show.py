@@ -13,7 +13,6 @@ from rlanything.config.schema import LearnerConfig, ModelConfig
 from rlanything.engines.base import EngineError
 from rlanything.engines.chat import Chat
 from rlanything.errors import ConfigError, ModelError, TaskError
-from rlanything.plan.activations import VOCABULARY, activation_bytes, model_shape
 from rlanything.plan.memory import check_memory, learner_bytes, model_size
 from rlanything.train import train
 
@@ -181,32 +180,6 @@ def test_images_are_counted_and_too_many_for_a_prompt_are_refused(world, tmp_pat
     config.engine.reward.max_images = 512 // each + 1
     with pytest.raises(ConfigError, match=rf"engine.reward.max_images={512 // each + 1}: .*max_model_len is 512"):
         train(config)
-
-
-def test_activations_are_the_inputs_of_checkpointed_layers_and_one_layer_anew(tmp_path):
-    shape = model_shape(ModelConfig(path="Qwen/Qwen2.5-14B-Instruct"), 14.8e9)
-    assert not shape.known and 0.8 < shape.width * shape.layers / (5120 * 48) < 1.25
-    (tmp_path / "config.json").write_text('{"text_config": {"hidden_size": 5120, "num_hidden_layers": 48}}')
-    shape = model_shape(ModelConfig(path=str(tmp_path)), 1e9)
-    assert shape.known and str(shape) == "48 layers of width 5120"
-    config = LearnerConfig(dtype="bfloat16", micro_batch_tokens=32768, gradient_checkpointing=True)
-    layer, logits = 34 * 5120 * 32768, 12 * 2**27
-    kept = 30 * 2**30  # 32,768 x 5,120 x 48 x 4 bytes
-    assert activation_bytes(shape, config, True) == kept + layer + logits
-    whole = config.model_copy(update={"gradient_checkpointing": False})
-    assert activation_bytes(shape, whole, True) == 48 * layer + logits
-    assert activation_bytes(shape, config.model_copy(update={"dtype": "float32"}), True) == kept + 2 * layer + logits
-    tower = '"vision_config": {"hidden_size": 1152, "depth": 27}'
-    (tmp_path / "config.json").write_text(
-        f'{{"text_config": {{"hidden_size": 5120, "num_hidden_layers": 48}}, {tower}}}'
-    )
-    sees = model_shape(ModelConfig(path=str(tmp_path)), 1e9)
-    patches = 32768 * 1152 * (27 * 4 + 34)
-    assert activation_bytes(sees, config, True) == kept + layer + patches + logits
-    frozen = config.model_copy(update={"train_vision": False})
-    assert activation_bytes(sees, frozen, True) == kept + layer + logits
-    few = config.model_copy(update={"micro_batch_tokens": 8})
-    assert activation_bytes(shape, few, True) == (kept + layer) / 4096 + 8 * VOCABULARY * 12
 
 
 def test_a_plan_whose_activations_do_not_fit_is_refused_after_all_is_told(capsys):
