@@ -150,7 +150,7 @@ class Loop:
             if self.config.rollout.max_staleness:  # older weights sampled: these would measure the update too
                 figures = {k: v for k, v in figures.items() if k not in MISMATCH}
             figures["samples"] = sum(one.num for one in sets)
-            figures["groups_dropped"] = sum(not within(g.accuracy, band(self.config, role)) for g in trained)
+            figures["groups_dropped"] = sum(not within(g.solved_share, band(self.config, role)) for g in trained)
             if role == "policy":
                 figures[LEVEL] = sum(g.tally.sums[LEVEL] for g in trained)
             metrics |= {f"{role}/{k}": float(v) for k, v in figures.items()}

@@ -270,6 +270,10 @@ class Trajectory:
     first_images: tuple[str, ...] = ()
     """Files of images that it showed at the start."""
     turns: list[Turn] = field(default_factory=list)
+    origin: int | None = None
+    """Number of the episode from whose state it went on; None if it began at the beginning."""
+    begun: int = 0
+    """Turns that led to that state. They are its first turns, too, repeated from that episode."""
     score: Score | None = None
     """The environment's score; None if the infrastructure broke the episode."""
     status: Status = Status.COMPLETED
@@ -288,6 +292,11 @@ class Trajectory:
     shaping: dict[str, float] = field(default_factory=dict)
     """The terms of this reward besides the outcome, by name; filled with it."""
 
+    @property
+    def own(self) -> list[Turn]:
+        """The turns that were sampled for it."""
+        return self.turns[self.begun :]
+
     def images_before(self, i: int) -> tuple[str, ...]:
         """Files of the images that the policy saw when turn i began."""
         return self.turns[i - 1].images if i else self.first_images
@@ -301,6 +310,10 @@ class Trajectory:
     def outcome(self) -> int:
         """O: +1 if the task was solved, else -1."""
         return 1 if self.success else -1
+
+
+def _solved_share(episodes: Sequence[Trajectory]) -> float:
+    return sum(t.success for t in episodes) / len(episodes) if episodes else float("nan")
 
 
 @dataclass(kw_only=True)
@@ -319,10 +332,19 @@ class Group:
         return [t for t in self.trajectories if not t.status.is_failure]
 
     @property
+    def whole(self) -> list[Trajectory]:
+        """Those of them that began at the beginning of the task."""
+        return [t for t in self.valid if t.origin is None]
+
+    @property
     def accuracy(self) -> float:
-        """acc(q): share of valid episodes that solved the task (nan without any)."""
-        valid = self.valid
-        return sum(t.success for t in valid) / len(valid) if valid else float("nan")
+        """acc(q): share of whole episodes that solved the task (nan without any)."""
+        return _solved_share(self.whole)
+
+    @property
+    def solved_share(self) -> float:
+        """The same of all valid episodes: do they differ, so that there is something to learn?"""
+        return _solved_share(self.valid)
 
     @property
     def shared(self) -> list[Judgement]:

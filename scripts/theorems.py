@@ -56,18 +56,21 @@ class Window:
 
     def add(self, group: Group, band: Sequence[float]) -> None:
         """Count a group."""
-        if not group.valid:
+        if not group.whole:
             return
         (self.original if group.task.direction is Direction.ORIGINAL else self.variant).append(group.accuracy)
-        if within(group.accuracy, band):
-            self.trained.append(group.accuracy)
+        if within(group.solved_share, band):
+            self.trained.append(group.solved_share)
         votes: dict[tuple[int, int], list[int]] = {}
         for judgement in group.judgements:
             for place, score in judgement.scores.items():
                 if score is not None:
                     votes.setdefault(place, []).append(score)
         turns = {
-            (t.index, i): turn.label for t in group.valid for i, turn in enumerate(t.turns) if (t.index, i) in votes
+            (t.index, i): turn.label
+            for t in group.valid
+            for i, turn in enumerate(t.turns)
+            if i >= t.begun and (t.index, i) in votes
         }
         good, bad = ([votes[place] for place, label in turns.items() if label == sign] for sign in (1, -1))
         self.votes = max([self.votes, *map(len, votes.values())])

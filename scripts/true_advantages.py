@@ -186,6 +186,7 @@ def main() -> None:
     config = load_config([*args.words, "evaluation.judge=true"], learns=False)
     split = args.split or config.dataset.train_split
     config.evaluation.splits = [split]
+    config.rollout.num_branch = 0
     plan, folder, progress = make_plan(config, learns=False), RunFolder(config), Progress()
     with use_devices(plan), folder.open(), closing(Run(plan, folder, progress.line)) as run:
         tasks = drawn_tasks(run.domain, split, args.tasks, config.experiment.seed)

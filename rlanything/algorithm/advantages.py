@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from rlanything.algorithm.branches import Tree
 from rlanything.algorithm.selection import is_void, selected
 from rlanything.algorithm.shaping import is_solved, shaping
 from rlanything.config.plugins import bind_options, load_object
@@ -266,6 +267,26 @@ def grouped_gae(group: Group, config: AlgorithmConfig, *, discount: float = 0.95
         turn.advantage = float(z)
 
 
+def segments(group: Group, config: AlgorithmConfig) -> None:
+    """By how much a turn's segment changed the chance of success, as the tree of the group's episodes tells
+    (`branches.Tree`), over the standard deviation of the episodes' rewards; plus lambda times the z-score of the turn's
+    step signal among all turns of the group.
+
+    Without branches it is `process`. With `rollout.num_branch` the turns before a state in which others begin share
+    what those came to, and the episodes that begin there are compared with each other. Each turn was sampled once, and
+    trains once. Turns without a signal take no part, unless lambda is 0.
+    """
+    tree = Tree(group.valid, lambda t: t.reward or 0.0)
+    worths = tree.worths()
+    spread = float(np.std([t.reward or 0.0 for t in tree.episodes.values()])) if worths else 0.0
+    turns = [(turn, (t.index, i)) for t in group.valid for i, turn in enumerate(t.turns)]
+    known = [(turn, worths[place]) for turn, place in turns if place in worths and turn.reward is not None]
+    signals = standardise([turn.signal or 0.0 for turn, _ in known])
+    for (turn, worth), signal in zip(known, signals, strict=True):
+        outcome = worth / spread if spread > ZERO_SPREAD else 0.0
+        turn.advantage = float(config.outcome_weight * outcome + config.step_weight * signal)
+
+
 RULES: dict[str, Rule] = {
     rule.__name__: rule
     for rule in (
@@ -277,6 +298,7 @@ RULES: dict[str, Rule] = {
         leave_one_out,
         same_state,
         grouped_gae,
+        segments,
     )
 }
 

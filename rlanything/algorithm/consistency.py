@@ -4,8 +4,9 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 
 from rlanything.algorithm.advantages import standardise
+from rlanything.algorithm.branches import Tree
 from rlanything.config.schema import RewardConfig
-from rlanything.types import Group, Judgement
+from rlanything.types import Group, Judgement, Place
 
 
 def assign_consistency(groups: Sequence[Group], config: RewardConfig) -> None:
@@ -15,7 +16,9 @@ def assign_consistency(groups: Sequence[Group], config: RewardConfig) -> None:
     `reward.consistency: relative` R_i is taken relative to its mean over the task. If most episodes fail, R is mostly
     negative, "-1" agrees with it whatever the step was like, and a baseline does not help, because it is the same for
     both scores: the reward model ends by saying nothing else. Relative to the task's mean, "-1" agrees with the worse
-    steps and "+1" with the better ones. `tests` is the paper's rule for unit tests (`reward_of_test`).
+    steps and "+1" with the better ones. With `worth` R_i is by how much the turn's segment changed the mean outcome
+    (`branches.Tree`): it tells a wrong turn from the right ones before it, if other episodes went on from between them.
+    `tests` is the paper's rule for unit tests (`reward_of_test`).
 
     A judgement without a score gets the fixed `reward.unparsable_reward`, so that it can never reward or spoil a vote.
     Advantages are z-scores over the judgements of the same turns (`reward.group: step`), of the turns with the same
@@ -28,26 +31,39 @@ def assign_consistency(groups: Sequence[Group], config: RewardConfig) -> None:
 
 def _assign(group: Group, config: RewardConfig) -> None:
     episodes = {t.index: t for t in group.valid}
-    known = [turn.reward for t in episodes.values() for turn in t.turns if turn.reward is not None]
-    middle = sum(known) / len(known) if known and config.consistency == "relative" else 0.0
+    feedback = _feedback(group, config.consistency)
     pools: dict[Hashable, list[Judgement]] = defaultdict(list)
     for judgement in group.judgements:
         judgement.reward = judgement.advantage = 0.0
         covered = [(episodes[e], i, s) for (e, i), s in judgement.scores.items() if e in episodes]
         if not covered or (judgement.shared and not _can_tell(group, judgement)):
             continue
-        rewarded = [(t.success, r, s) for t, i, s in covered if (r := t.turns[i].reward) is not None]
-        agreement = [(r - middle) * s for _, r, s in rewarded if s is not None]
+        rewarded = [(t.success, s) for t, i, s in covered if t.turns[i].reward is not None and i >= t.begun]
+        scored = [(place, s) for place, s in judgement.scores.items() if s is not None and place[0] in episodes]
+        agreement = [feedback[place] * s for place, s in scored if place in feedback]
         if config.consistency == "tests":
-            judgement.reward = reward_of_test([(success, s) for success, _, s in rewarded], config.unparsable_reward)
+            judgement.reward = reward_of_test(rewarded, config.unparsable_reward)
         elif agreement:
             judgement.reward = sum(agreement) / len(agreement)
+        elif scored:  # nothing is known of its turn, whose episode went on from one that broke
+            continue
         else:
             judgement.reward = config.unparsable_reward
         pools[_pool(judgement, config.group)].append(judgement)
     for pool in pools.values():
         for judgement, z in zip(pool, standardise([j.reward for j in pool]), strict=True):
             judgement.advantage = float(z)
+
+
+def _feedback(group: Group, consistency: str) -> dict[Place, float]:
+    """What the scores of each turn of a valid episode should agree with, if it is known."""
+    if consistency == "worth":
+        return Tree(group.valid, lambda t: float(t.outcome)).worths()
+    turns = {(t.index, i): turn.reward for t in group.valid for i, turn in enumerate(t.turns)}
+    known = {place: reward for place, reward in turns.items() if reward is not None}
+    own = [known[t.index, i] for t in group.valid for i in range(t.begun, len(t.turns)) if (t.index, i) in known]
+    middle = sum(own) / len(own) if own and consistency == "relative" else 0.0
+    return {place: reward - middle for place, reward in known.items()}
 
 
 def _pool(judgement: Judgement, group: str) -> Hashable:

@@ -3,6 +3,7 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from rlanything.algorithm.consistency import passes_correct, scores_by_success
 from rlanything.algorithm.shaping import CALL, UNREADABLE
@@ -39,37 +40,38 @@ def theorem_bound(mu: float, m: int) -> float:
 
 def tally(group: Group, same: SameAnswer = lambda task, answer: answer) -> Tally:
     """Count what a group shows, for `figures` and for those of an evaluation."""
-    found, valid = Tally(), group.valid
-    turns = [turn for t in valid for turn in t.turns]
-    found.add("success_rate", (t.success for t in valid))
+    found, valid, whole = Tally(), group.valid, group.whole
+    turns = [turn for t in valid for turn in t.own]
+    found.add("success_rate", (t.success for t in whole))
     found.add("mean_reward", (turn.reward for turn in turns if turn.reward is not None))
-    found.add("mean_turns", (len(t.turns) for t in valid))
+    found.add("mean_turns", (len(t.turns) for t in whole))
     found.add("invalid_action_rate", (turn.invalid for turn in turns))
     found.add("unparsable_action_rate", (bool(turn.parse_error) for turn in turns))
-    found.add("truncated_rate", (t.status == "truncated" for t in valid))
-    found.add("mean_score", (t.score.reward for t in valid if t.score and t.score.reward is not None))
+    found.add("truncated_rate", (t.status == "truncated" for t in whole))
+    found.add("mean_score", (t.score.reward for t in whole if t.score and t.score.reward is not None))
     found.add("env_s_mean", (turn.env_s for turn in turns))
     found.observe_largest("env_s_max", (turn.env_s for turn in turns))
     found.add("step_progress_rate", (turn.label > 0 for turn in turns if turn.label is not None))
-    found.add("response_tokens", (sum(len(turn.response_ids) for turn in t.turns) for t in valid))
+    found.add("response_tokens", (sum(len(turn.response_ids) for turn in t.own) for t in valid))
     found.sums["retries"] += sum(t.retries for t in group.trajectories)
     broken = Counter(str(t.status) for t in group.trajectories if t.status.is_failure)
     found.add_section("failures", broken, broken.total())
-    found.add_section("ended", Counter(str(t.ending) for t in valid), len(valid))
+    found.add_section("ended", Counter(str(t.ending) for t in whole), len(whole))
     found.add_section("action", Counter(turn.kind for turn in turns if turn.kind), len(turns))
     found.add_section("phase", _sums(t.phases for t in valid), len(valid))
     found.add_section("shaping", _sums(t.shaping for t in valid), len(valid))
     found.add_section("env", group.figures, 1)
-    calls = [[r for turn in t.turns if turn.kind in (CALL, UNREADABLE) for r in turn.results] for t in valid]
+    calls = [[r for turn in t.turns if turn.kind in (CALL, UNREADABLE) for r in turn.results] for t in whole]
     found.add("calls", map(len, calls))
     found.add("call_share", map(bool, calls))
     found.add("call_success_rate", (is_passed(r) for results in calls for r in results))
     verdicts = Counter(verdict for turn in turns for verdict in turn.results)
     found.add("pass_ratio", (sum(map(is_passed, t.results)) / max(1, len(t.results)) for t in turns))
     found.add_section("verdict", verdicts, verdicts.total())
+    found.add("repeated_turns", (t.begun for t in valid if t.origin is not None))
     _tally_votes(group, found)
     _tally_tests(group, found)
-    _tally_answers(group, same, found)
+    _tally_answers(replace(group, trajectories=whole), same, found)
     return found
 
 
@@ -83,7 +85,7 @@ def _sums(figures: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 def _tally_votes(group: Group, found: Tally) -> None:
     """The reward model's scores of the group's valid episodes, against outcomes and the domain's labels."""
-    turns = {(t.index, i): (t.outcome, turn.label) for t in group.valid for i, turn in enumerate(t.turns)}
+    turns = {(t.index, i): (t.outcome, t.turns[i].label) for t in group.valid for i in range(t.begun, len(t.turns))}
     votes = [(*turns[place], s) for j in group.judgements for place, s in j.scores.items() if place in turns]
     scored = [(o, label, s) for o, label, s in votes if s]  # a measured score of 0 speaks for neither
     labelled = [(label, s) for _, label, s in scored if label is not None]
@@ -101,7 +103,7 @@ def _tally_votes(group: Group, found: Tally) -> None:
 def tally_feedback(group: Group, found: Tally) -> None:
     """Count what a group that trains the reward model teaches it: the mean advantages of judgements of single turns, by
     the turn's label and by whether the score is right."""
-    labels = {(t.index, i): turn.label for t in group.valid for i, turn in enumerate(t.turns)}
+    labels = {(t.index, i): t.turns[i].label for t in group.valid for i in range(t.begun, len(t.turns))}
     for judgement in group.judgements:
         if not judgement.shared and judgement.advantage:
             for place, score in judgement.scores.items():
@@ -139,6 +141,8 @@ def _tally_answers(group: Group, same: SameAnswer, found: Tally) -> None:
 def figures(tally: Tally) -> dict[str, float]:
     """The figures of one step's rollouts; nan if there was nothing to measure.
 
+    Episodes that went on from others are `branches`, and `repeated_turns` the turns that one of them did not sample.
+    Figures of whole episodes, such as `success_rate`, leave them out; those of turns count each turn once.
     `response_tokens` are the generated tokens of an episode, all its turns together. `env_s` is how long the
     environment (in coding, the sandbox) took to answer an action [s]. `rm_process_accuracy` compares scores with the
     domain's own step labels, which no update of the loop ever sees; `rm_process_balanced` is the mean of its recalls on
@@ -171,6 +175,8 @@ def figures(tally: Tally) -> dict[str, float]:
     if tally.counts["call_success_rate"]:
         found |= {name: mean(name) for name in ("calls", "call_share", "call_success_rate")}
     found |= {name: mean(name) for name in sorted(tally.counts) if name.startswith("rm_advantage/")}
+    if tally.counts["repeated_turns"]:
+        found |= {"branches": float(tally.counts["repeated_turns"]), "repeated_turns": mean("repeated_turns")}
     if tally.counts["verdict"]:
         found["pass_ratio"] = mean("pass_ratio")
     if tally.counts["test_unparsable_rate"]:

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from rlanything.algorithm.advantages import within
-from rlanything.types import Exchange, Group, Judgement, Sample, SampleSet, shared_prefix
+from rlanything.types import Exchange, Group, Judgement, Sample, SampleSet, Trajectory, shared_prefix
 
 
 def make_sample(exchange: Exchange, advantage: float, mean: str, key: str) -> Sample:
@@ -26,19 +26,31 @@ def make_sample(exchange: Exchange, advantage: float, mean: str, key: str) -> Sa
 def policy_samples(groups: Sequence[Group], band: Sequence[float], mean: str) -> list[Sample]:
     """One sample for every turn that differs from its baseline (advantage not 0), of the groups within the band."""
     return [
-        make_sample(turn, turn.advantage, mean, f"{t.task_id}/{t.index}")
+        make_sample(turn, turn.advantage, mean, _tree(group, t))
         for group in groups
-        if within(group.accuracy, band)
+        if within(group.solved_share, band)
         for t in group.valid
         for turn in t.turns
         if turn.advantage and turn.response_ids  # neither None nor 0
     ]
 
 
+def _tree(group: Group, trajectory: Trajectory) -> str:
+    """Episodes of one tree share the turns before they part."""
+    episodes = {t.index: t for t in group.trajectories}
+    while trajectory.origin is not None:
+        trajectory = episodes[trajectory.origin]
+    return f"{group.task.id}/{trajectory.index}"
+
+
 def num_level(groups: Sequence[Group], band: Sequence[float]) -> int:
     """Turns that `policy_samples` leaves out of groups within the band, because their advantage is 0."""
     return sum(
-        turn.advantage == 0 for group in groups if within(group.accuracy, band) for t in group.valid for turn in t.turns
+        turn.advantage == 0
+        for group in groups
+        if within(group.solved_share, band)
+        for t in group.valid
+        for turn in t.turns
     )
 
 
@@ -47,7 +59,7 @@ def reward_samples(groups: Sequence[Group], band: Sequence[float], mean: str) ->
     return [
         make_sample(judgement, judgement.advantage, mean, _session(group, judgement))
         for group in groups
-        if within(group.accuracy, band)
+        if within(group.solved_share, band)
         for judgement in group.judgements
         if judgement.advantage != 0.0 and judgement.response_ids
     ]

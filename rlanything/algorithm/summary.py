@@ -64,9 +64,13 @@ class GroupSummary:
 
     task: Task
     num_valid: int
-    """Episodes that the infrastructure did not break."""
+    """Episodes from the beginning of the task that the infrastructure did not break."""
     num_solved: int
     num_broken: int
+    num_branch: int = 0
+    """Valid episodes that went on from others."""
+    solved_share: float = math.nan
+    """Share of all valid episodes that solved the task."""
     fault: str = ""
     """The fault of the first broken episode; empty if none broke."""
     critic: str = ""
@@ -75,7 +79,7 @@ class GroupSummary:
 
     @property
     def accuracy(self) -> float:
-        """acc(q): share of valid episodes that solved the task (nan without any)."""
+        """acc(q): share of valid episodes from the beginning that solved the task (nan without any)."""
         return self.num_solved / self.num_valid if self.num_valid else math.nan
 
 
@@ -84,9 +88,11 @@ def summary(group: Group, tally: Tally, critic: str = "") -> GroupSummary:
     broken = [t for t in group.trajectories if t.status.is_failure]
     return GroupSummary(
         task=group.task,
-        num_valid=len(group.valid),
-        num_solved=sum(t.success for t in group.valid),
+        num_valid=len(group.whole),
+        num_solved=sum(t.success for t in group.whole),
         num_broken=len(broken),
+        num_branch=len(group.valid) - len(group.whole),
+        solved_share=group.solved_share,
         fault=f"{broken[0].status}: {broken[0].error}" if broken else "",
         critic=critic,
         tally=tally,

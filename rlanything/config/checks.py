@@ -167,6 +167,18 @@ def _algorithm(config: Config) -> Iterator[str]:
             f"algorithm.keep={algorithm.keep}: expected at least 2 and fewer than rollout.num_rollout_per_trial="
             f"{rollout.num_rollout_per_trial}, or 0 to keep all"
         )
+    if rollout.num_branch and rollout.num_rollout_per_trial - rollout.num_branch < rollout.min_group:
+        yield (
+            f"rollout.num_branch={rollout.num_branch} of rollout.num_rollout_per_trial="
+            f"{rollout.num_rollout_per_trial}: fewer than rollout.min_group={rollout.min_group} would begin at the "
+            "beginning, which a task's accuracy counts; lower it"
+        )
+    if rollout.num_branch and (algorithm.keep or algorithm.truncated == "drop"):
+        left_out = f"algorithm.keep={algorithm.keep}" if algorithm.keep else "algorithm.truncated=drop"
+        yield (
+            f"{left_out}, rollout.num_branch={rollout.num_branch}: an episode that is left out would take those along "
+            "that went on from it; give up one of them"
+        )
     if rollout.num_rollout_per_trial < rollout.min_group:
         yield (
             f"rollout.num_rollout_per_trial={rollout.num_rollout_per_trial}: fewer than rollout.min_group="

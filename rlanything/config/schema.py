@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from rlanything.config.cluster import ClusterConfig
+from rlanything.config.sandbox import SandboxConfig
 from rlanything.config.section import Band, Betas, ByRole, PathText, PositiveShare, Section, Share
 
 
@@ -123,25 +124,6 @@ class DatasetConfig(Section):
     no chat template touches (docs/prompts.md)."""
 
 
-class SandboxConfig(Section):
-    """The sandbox, in which the programs that a model writes are executed."""
-
-    allow_unisolated: bool = False
-    """Execute programs even if this machine cannot isolate them."""
-    num_runner: NonNegativeInt = 0
-    """Programs executed at once in each process that plays episodes. 0 takes two for each core."""
-    wall_factor: PositiveFloat = 5.0
-    """A program may take this many times its problem's limit of processor time, plus one second, of wall time."""
-    memory_mb: PositiveInt = 512
-    """Memory of a program [MiB]."""
-    output_mb: PositiveInt = 16
-    """Largest output of a program [MiB]."""
-    num_thread: PositiveInt = 32
-    """Threads of a program."""
-    packages: list[str] = []
-    """Packages that programs may import besides the standard library, as pip names them. They are installed once."""
-
-
 class RolloutConfig(Section):
     """How the policy plays: tasks, episodes, sampling, and what happens to episodes that break."""
 
@@ -149,6 +131,11 @@ class RolloutConfig(Section):
     """Tasks of a step. If there are fewer, all of them."""
     num_rollout_per_trial: PositiveInt = 8
     """Episodes of each task (k in the paper)."""
+    num_branch: NonNegativeInt = 0
+    """How many of these go on from a state of an earlier, unsolved one: that with the highest sum of step signals, or
+    any if no judge scores steps. What led there is repeated, which costs no tokens; where the environment answers in
+    another way, the policy goes on. If few episodes are solved, more of these are. `algorithm.advantage=segments` is
+    made for it. 0 begins all at the beginning, as evaluations do."""
     max_interaction_step: PositiveInt = 40
     """Longest episode [turns]."""
     max_response_tokens: PositiveInt = 512
@@ -186,7 +173,7 @@ class AlgorithmConfig(Section):
 
     advantage: str = "step_index"
     """Advantage rule: step_index (the paper's), step_index_absorbing, separate, process, trajectory (GRPO),
-    leave_one_out, same_state, grouped_gae, or a function of yours as module:function."""
+    leave_one_out, same_state, grouped_gae, segments, or a function of yours as module:function."""
     options: dict[str, Any] = {}
     """Keyword arguments of the advantage rule."""
     reward: Literal["outcome", "score"] = "outcome"
@@ -248,10 +235,11 @@ class RewardConfig(Section):
     top_p: PositiveShare = 1.0
     """Sample from the likeliest tokens that have this probability together. 1 samples from all. Below 1 the reward
     model's training is biased, as the policy's is by `rollout.top_p`."""
-    consistency: Literal["feedback", "relative", "tests"] = "feedback"
+    consistency: Literal["feedback", "relative", "worth", "tests"] = "feedback"
     """The reward of a judgement. `feedback`: agreement with the integrated feedback R (the paper). `relative`:
-    agreement with R against its mean over the task. `tests`, for coding: a unit test earns the wrong programs that it
-    tells from the correct ones (the paper)."""
+    agreement with R against its mean over the task. `worth`: agreement with what the turn's segment changed in the
+    chance of success, as the tree of the task's episodes tells (`rollout.num_branch`). `tests`, for coding: a unit test
+    earns the wrong programs that it tells from the correct ones (the paper)."""
     step_tests: Literal["valid_only", "all"] = "valid_only"
     """Unit tests that count in the step signal of coding: those that every correct program passes, or all."""
     group: Literal["step", "index", "task"] = "step"

@@ -230,7 +230,8 @@ def remarks(group: Group, told: Callable[[Turn], str]) -> str:
                 f"{told(trajectories[episode].turns[i])}: {' '.join(judgement.text.split())}"
                 for judgement in group.judgements
                 for (episode, i), score in judgement.scores.items()
-                if score is not None and score * wanted > 0 and episode in trajectories
+                if score is not None and score * wanted > 0
+                if episode in trajectories and i >= trajectories[episode].begun
             )
             commonest = sorted(said, key=lambda remark: (-said[remark], remark))[:MAX_REMARKS]
             lines += [f"- {word} x{said[remark]}: {remark}" for remark in commonest]

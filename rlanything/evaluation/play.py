@@ -27,7 +27,7 @@ def drawn_tasks(domain: Domain, split: str, num: int, seed: int) -> list[Task]:
 def check_failures(groups: Sequence[GroupSummary], allowed: float) -> None:
     """Raise RunError if more episodes broke than `rollout.max_failure_rate` allows."""
     broken = sum(g.num_broken for g in groups)
-    num = broken + sum(g.num_valid for g in groups)
+    num = broken + sum(g.num_valid + g.num_branch for g in groups)
     if broken > allowed * num:
         first = next(g for g in groups if g.num_broken)
         raise RunError(
@@ -41,7 +41,9 @@ def evaluation_rollout(config: Config) -> RolloutConfig:
     own = config.evaluation
     limits = {"max_interaction_step": own.max_interaction_step, "max_response_tokens": own.max_response_tokens}
     changed = {key: value for key, value in limits.items() if value}
-    return config.rollout.model_copy(update={"temperature": own.temperature, "top_p": own.top_p} | changed)
+    return config.rollout.model_copy(
+        update={"temperature": own.temperature, "top_p": own.top_p, "num_branch": 0} | changed
+    )
 
 
 def evaluation_batch(tasks: Sequence[Task], config: Config, judged: bool, path: Path | None = None) -> Batch:

@@ -7,50 +7,21 @@ recorded responses are played anew, and have to lead to the same prompts.
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import cast
+from collections.abc import Callable
+from dataclasses import dataclass
 
+from rlanything.algorithm.branches import Start, StateKey, state_key
 from rlanything.config.schema import RolloutConfig
 from rlanything.domains.base import Domain
 from rlanything.domains.parts import unwritten
-from rlanything.engines.base import Completion, Engine, SamplingParams
 from rlanything.engines.chat_model import ChatModel
 from rlanything.errors import RunError
 from rlanything.rollout.episode import Player
-from rlanything.rollout.judging import Judge
-from rlanything.types import Group, Image, Place, Task, Turn
+from rlanything.rollout.judging import Judge, cover_repeats
+from rlanything.types import Group, Place, Task, Turn
 
-StateKey = tuple[tuple[int, ...], ...]
-"""The token ids of all responses so far."""
 Halves = tuple[Counter[bool], Counter[bool]]
 """How many of the even and of the odd continuations of a state solved the task, and how many did not."""
-
-
-class Replaying:
-    """It stands in for an engine: a session's first requests get recorded turns as answers, later ones samples."""
-
-    def __init__(self, engine: Engine, task: Task, turns: Sequence[Turn]) -> None:
-        self.engine, self.task, self.turns = engine, task, turns
-        self.version = engine.version
-        self._asked: dict[str, int] = {}
-
-    async def generate(
-        self, prompt_ids: list[int], sampling: SamplingParams, n: int = 1, images: Sequence[Image] = ()
-    ) -> list[Completion]:
-        """See `Engine`. Raises RunError if a recorded turn meets another prompt than it had."""
-        i = self._asked.get(sampling.session, 0)
-        self._asked[sampling.session] = i + 1
-        if i >= len(self.turns):
-            return await self.engine.generate(prompt_ids, sampling, n, images)
-        turn = self.turns[i]
-        seen, recorded = ([image.digest for image in shown] for shown in (images, turn.prompt.images))
-        if prompt_ids != turn.prompt.ids or seen != recorded:
-            raise RunError(
-                f"task {self.task.id}: turn {i} has another prompt when its episode is played anew, so advantages "
-                "cannot be measured; expected an environment that repeats itself"
-            )
-        return [Completion(token_ids=turn.response_ids, logprobs=turn.logprobs, stop_reason=turn.stop_reason)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,30 +79,31 @@ class Continuations:
             measured += [
                 Measured(task=group.task.id, turn=turn, place=(t.index, i), before=reached[i], after=reached[i + 1])
                 for i, turn in enumerate(t.turns)
+                if i >= t.begun
             ]
         return [m for m in measured if not math.isnan(m.advantage)]
 
-    async def _continued(self, task: Task, turns: Sequence[Turn], number: int) -> Halves:
+    async def _continued(self, task: Task, start: Start, number: int) -> Halves:
         async with self._at_once:
-            engine = cast(Engine, Replaying(self.policy.engine, task, turns))  # a player calls no more of it
-            policy = replace(self.policy, engine=engine)
-            player = Player(self.domain, policy, self.config, f"{self.seed}/continued/{number}", Judge())
-            played = await player.group(task, self.num, self.on_end)
+            player = Player(self.domain, self.policy, self.config, f"{self.seed}/continued/{number}", Judge())
+            played = await player.episodes(task, [start] * self.num, self.on_end)
+        for t in played.valid:
+            if t.begun < start.num_turn:
+                raise RunError(
+                    f"task {task.id}: turn {t.begun} of an episode that is played anew is answered in another way, so "
+                    "advantages cannot be measured; expected an environment that repeats itself"
+                )
         even, odd = (Counter(t.success for t in played.trajectories[k::2] if not t.status.is_failure) for k in (0, 1))
         return even, odd
 
 
-def states(group: Group) -> dict[StateKey, list[Turn]]:
-    """The states in which turns of the group's valid episodes began: the turns that led there.
+def states(group: Group) -> dict[StateKey, Start]:
+    """The states in which turns of the group's valid episodes began.
 
     Episodes that have said the same so far are in one state.
     """
-    return {state_key(t.turns[:i]): t.turns[:i] for t in group.valid for i in range(len(t.turns))}
-
-
-def state_key(turns: Sequence[Turn]) -> StateKey:
-    """The state that the turns led to."""
-    return tuple(tuple(turn.response_ids) for turn in turns)
+    starts = (Start(origin=t, num_turn=i) for t in group.valid for i in range(len(t.turns)))
+    return {state_key(start.turns): start for start in starts}
 
 
 class MeasuredJudge(Judge):
@@ -143,3 +115,4 @@ class MeasuredJudge(Judge):
     async def finish(self, group: Group) -> None:
         measured = await self.continuations.measure(group)
         group.judgements += [unwritten(m.place, m.advantage) for m in measured]
+        cover_repeats(group)

@@ -54,7 +54,7 @@ def digest(group: Group, domain: Domain, config: Config, trains: bool) -> Digest
     assign_advantages([group], config.algorithm)
     assign_consistency([group], config.reward)
     counted, critic = tally(group, domain.same_answer), ""
-    if len(group.valid) >= config.rollout.min_group:
+    if len(group.whole) >= config.rollout.min_group:
         in_band = (config.adaptation.alpha_low, config.adaptation.alpha_high)
         if config.adaptation.enabled and domain.rewriting and not within(group.accuracy, in_band):
             critic = domain.rewriting.critic(group)

@@ -7,18 +7,20 @@ infrastructure breaks is played anew; if that fails too, it leaves the group as 
 import asyncio
 import hashlib
 import logging
+import math
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
+from rlanything.algorithm.branches import WAVES, Start, choose
 from rlanything.config.schema import RolloutConfig
 from rlanything.domains.base import Domain, Env, Observation, SandboxFailure, Step
-from rlanything.engines.base import PromptTooLong, SamplingParams, request_seed, require_finite
+from rlanything.engines.base import Completion, PromptTooLong, SamplingParams, request_seed, require_finite
 from rlanything.engines.chat_model import ChatModel
 from rlanything.errors import ClearError
 from rlanything.rollout.history import History
 from rlanything.rollout.judging import Judge
-from rlanything.types import Ending, Group, Status, Task, Trajectory, Turn
+from rlanything.types import Ending, Group, Prompt, Status, Task, Trajectory, Turn
 
 logger = logging.getLogger(__name__)
 RETRIED = (Status.ENV_ERROR, Status.ENV_TIMEOUT, Status.SANDBOX_ERROR)
@@ -40,23 +42,42 @@ class Player:
         self._limit = domain.limit(config.max_concurrent)
 
     async def group(self, task: Task, num: int, on_end: Callable[[], None]) -> Group:
-        """Play `num` episodes of one task; `on_end` is called after each."""
+        """Play `num` episodes of one task; `on_end` is called after each.
 
-        async def one(index: int) -> Trajectory:
+        The last `rollout.num_branch` of them go on from states of earlier ones, which the judge's scores choose.
+        """
+        branches = min(self.config.num_branch, num - 1)
+        group = await self.episodes(task, [None] * (num - branches), on_end)
+        while left := num - len(group.trajectories):
+            signals, played = await self.judge.signals(group), len(group.trajectories)
+            starts = choose(group, signals, min(left, math.ceil(branches / WAVES)), f"{self.seed}/{task.id}/{played}")
+            group.trajectories += (await self.episodes(task, starts, on_end, played)).trajectories
+        group.figures = self.domain.figures()
+        return group
+
+    async def episodes(
+        self, task: Task, starts: Sequence[Start | None], on_end: Callable[[], None], first: int = 0
+    ) -> Group:
+        """Play an episode from each start, or from the task's beginning; `first` is the number of the first one."""
+
+        async def one(index: int, start: Start | None) -> Trajectory:
             async with self._limit:
                 for attempt in range(self.config.num_retry + 1):
-                    trajectory = await self.episode(task, index, attempt)
+                    trajectory = await self.episode(task, index, attempt, start)
                     trajectory.retries = attempt
                     if trajectory.status not in RETRIED:
                         break
             on_end()
             return trajectory
 
-        trajectories = list(await asyncio.gather(*(one(i) for i in range(num))))
+        trajectories = list(await asyncio.gather(*(one(first + i, start) for i, start in enumerate(starts))))
         return Group(task=task, trajectories=trajectories, figures=self.domain.figures())
 
-    async def episode(self, task: Task, index: int, attempt: int = 0) -> Trajectory:
+    async def episode(self, task: Task, index: int, attempt: int = 0, start: Start | None = None) -> Trajectory:
         """Play one episode to its end.
+
+        It repeats the turns that led to `start`. If the environment answers one in another way, that turn is the
+        episode's own, and the policy goes on from there.
 
         An environment's fault ends it as env_error, env_timeout or sandbox_error. Every other fault is raised. So is a
         ClearError of the environment, such as a task that cannot be played, because no retry would mend it.
@@ -71,7 +92,7 @@ class Player:
                 first = await env.reset()
             phases["reset"] = time.perf_counter() - started
             trajectory.first_observation, trajectory.first_images = first.text, first.images
-            last = await self._play(task, trajectory, env, first, f"{self.seed}/{task.id}/{index}/{attempt}")
+            last = await self._play(task, trajectory, env, first, f"{self.seed}/{task.id}/{index}/{attempt}", start)
             if not trajectory.status.is_failure:
                 ended = time.perf_counter()
                 async with self._environment():
@@ -82,10 +103,14 @@ class Player:
         finally:
             if env is not None:
                 await self._close(env, task)
+        if start and trajectory.begun:
+            trajectory.origin = start.origin.index
         trajectory.seconds = time.perf_counter() - started
         return trajectory
 
-    async def _play(self, task: Task, trajectory: Trajectory, env: Env, first: Observation, seed: str) -> Observation:
+    async def _play(
+        self, task: Task, trajectory: Trajectory, env: Env, first: Observation, seed: str, start: Start | None
+    ) -> Observation:
         """Take turns until one of the endings; returns the last observation."""
         chat, engine, domain, config = self.policy.chat, self.policy.engine, self.domain, self.config
         history, steps, observation = History(chat, domain, task, first, config.history), list[Step](), first
@@ -110,8 +135,7 @@ class Player:
             )
             asked = time.perf_counter()
             try:
-                [completion] = await engine.generate(prompt.ids, sampling, images=prompt.images)
-                require_finite([completion])
+                completion = await self._respond(prompt, sampling, trajectory, start)
             except PromptTooLong as error:
                 trajectory.ending = Ending.CONTEXT
                 if not steps:
@@ -149,7 +173,10 @@ class Player:
             for phase, seconds in {"model": turn.generate_s, **observation.seconds}.items():
                 trajectory.phases[phase] = trajectory.phases.get(phase, 0.0) + seconds
             steps.append(Step(response=text, action=parsed.action, observation=observation))
-            self.judge.on_turn(task, trajectory, i)
+            if start and i < trajectory.begun and not same_answer(turn, start.turns[i]):
+                trajectory.begun = i
+            if i >= trajectory.begun:
+                self.judge.on_turn(task, trajectory, i)
             # A cut response cannot be followed by an answer, unless the next prompt is rendered anew.
             cut = completion.stop_reason == "length" and config.history == "append_only"
             if cut:
@@ -159,6 +186,19 @@ class Player:
                 trajectory.status, trajectory.ending = Status.COMPLETED, Ending.DONE
                 return observation
         return observation
+
+    async def _respond(
+        self, prompt: Prompt, sampling: SamplingParams, trajectory: Trajectory, start: Start | None
+    ) -> Completion:
+        """The policy's response, or on the way to `start` the one that was recorded. Raises PromptTooLong."""
+        i = len(trajectory.turns)
+        if start and trajectory.begun == i < start.num_turn and prompt == start.turns[i].prompt:
+            turn = start.turns[i]
+            trajectory.begun = i + 1
+            return Completion(token_ids=turn.response_ids, logprobs=turn.logprobs, stop_reason=turn.stop_reason)
+        [completion] = await self.policy.engine.generate(prompt.ids, sampling, images=prompt.images)
+        require_finite([completion])
+        return completion
 
     @asynccontextmanager
     async def _environment(self) -> AsyncIterator[None]:
@@ -184,6 +224,12 @@ class Player:
                 await env.close()
         except Exception as error:  # third-party code
             logger.warning("an environment of task %s could not be closed: %r", task.id, error)
+
+
+def same_answer(turn: Turn, recorded: Turn) -> bool:
+    """Did the environment answer as it did before?"""
+    answers = [(t.observation, t.images, t.invalid, t.label) for t in (turn, recorded)]
+    return answers[0] == answers[1]
 
 
 def state_of(observation: Observation) -> str:

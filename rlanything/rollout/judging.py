@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections import defaultdict
 from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from rlanything.algorithm.consistency import passes_correct
@@ -12,7 +13,7 @@ from rlanything.domains.parts import StepJudging, TestJudging, unwritten
 from rlanything.engines.base import PromptTooLong, request_seed
 from rlanything.engines.chat_model import ChatModel
 from rlanything.errors import ConfigError
-from rlanything.types import Ending, Group, Judgement, Message, Status, Task, Trajectory, Turn
+from rlanything.types import Ending, Group, Judgement, Message, Place, Status, Task, Trajectory, Turn
 
 T = TypeVar("T")
 Judged = tuple[Trajectory, list[Judgement] | PromptTooLong]  # an episode, and the judgements of one of its turns
@@ -26,6 +27,13 @@ class Judge:
 
     def on_turn(self, task: Task, trajectory: Trajectory, i: int) -> None:
         """Turn i is over; returns at once."""
+
+    async def signals(self, group: Group) -> dict[Place, float]:
+        """The step signals of the turns so far, repeated ones too; none of a judge that does not score single steps.
+
+        Further episodes of the task may begin then. Raises EngineError.
+        """
+        return {}
 
     async def finish(self, group: Group) -> None:
         """The task's episodes are over: wait for their judgements. Raises EngineError."""
@@ -45,6 +53,35 @@ def make_judge(
     return Judge()
 
 
+def cover_repeats(group: Group) -> None:
+    """Let the judgements of a turn cover the episodes that repeat it, too.
+
+    So their step signals are known, and a judgement earns what all of these episodes came to.
+    """
+    of_place = defaultdict(list)
+    for judgement in group.judgements:
+        for place in judgement.scores:
+            of_place[place].append(judgement)
+    for t in sorted(group.trajectories, key=lambda t: t.index):  # an origin has a smaller index than its branches
+        if t.origin is None:
+            continue
+        for i in range(t.begun):
+            for judgement in of_place[t.origin, i]:
+                judgement.scores[t.index, i] = judgement.scores[t.origin, i]
+                of_place[t.index, i].append(judgement)
+
+
+def _signals(group: Group, judgements: Sequence[Judgement]) -> dict[Place, float]:
+    """The mean scores of every turn, repeated ones too."""
+    judged = replace(group, judgements=[replace(j, scores=dict(j.scores)) for j in judgements])
+    cover_repeats(judged)
+    scores: dict[Place, list[float]] = defaultdict(list)
+    for judgement in judged.judgements:
+        for place, score in judgement.scores.items():
+            scores[place] += [] if score is None else [score]
+    return {place: sum(given) / len(given) for place, given in scores.items() if given}
+
+
 class StepJudge(Judge):
     """m judgements of every finished turn.
 
@@ -61,17 +98,30 @@ class StepJudge(Judge):
     def on_turn(self, task: Task, trajectory: Trajectory, i: int) -> None:
         self._pending[task.id].append(_begin(self._judge(task, trajectory, i)))
 
+    async def signals(self, group: Group) -> dict[Place, float]:
+        return _signals(group, [j for _, found in await self._judged(group) for j in found])
+
     async def finish(self, group: Group) -> None:
-        kept = {id(t) for t in group.trajectories}  # attempts that the environment broke were judged, too
-        for trajectory, judgements in await asyncio.gather(*self._pending.pop(group.task.id, [])):
+        group.judgements += [j for _, found in await self._judged(group) for j in found]
+        group.judgements.sort(key=lambda j: next(iter(j.scores)))
+        cover_repeats(group)
+        self._pending.pop(group.task.id, None)
+
+    async def _judged(self, group: Group) -> list[tuple[Trajectory, list[Judgement]]]:
+        """The judgements of every turn so far; an episode with a turn that could not be judged may break.
+
+        Attempts that the environment broke were judged, too; they are left out.
+        """
+        kept, judged = {id(t) for t in group.trajectories}, []
+        for trajectory, judgements in await asyncio.gather(*self._pending[group.task.id]):
             if id(trajectory) not in kept:
                 continue
             if not isinstance(judgements, PromptTooLong):
-                group.judgements += judgements
+                judged.append((trajectory, judgements))
             elif self.required:
                 trajectory.status, trajectory.error = Status.JUDGE_ERROR, str(judgements)
                 trajectory.ending = Ending.BROKEN
-        group.judgements.sort(key=lambda j: next(iter(j.scores)))
+        return judged
 
     async def _judge(self, task: Task, trajectory: Trajectory, i: int) -> Judged:
         session = f"{self.seed}/{task.id}/{trajectory.index}"
@@ -96,20 +146,29 @@ class LabelJudge(Judge):
     def __init__(self, config: RewardConfig, seed: str) -> None:
         self.config, self.seed = config, seed
 
+    async def signals(self, group: Group) -> dict[Place, float]:
+        return _signals(group, self._judgements(group))
+
     async def finish(self, group: Group) -> None:
-        turns = [((t.index, i), turn.label) for t in group.valid for i, turn in enumerate(t.turns)]
+        group.judgements = self._judgements(group)
+        cover_repeats(group)
+
+    def _judgements(self, group: Group) -> list[Judgement]:
+        turns = [((t.index, i), t.turns[i].label) for t in group.valid for i in range(t.begun, len(t.turns))]
         if turns and all(label is None for _, label in turns):
             raise ConfigError(
                 f"reward.judge=label: the environment of task {group.task.id} labels no step; expected a domain whose "
                 "observations have a label, or judge=model"
             )
+        judgements = []
         for place, label in turns:
             if label is None:
                 continue
             rng = random.Random(f"{self.seed}/{group.task.id}/{place}")
             for _ in range(self.config.num_evaluation):
                 score = -label if rng.random() < self.config.label_noise else label
-                group.judgements.append(unwritten(place, score))
+                judgements.append(unwritten(place, score))
+        return judgements
 
 
 class TestJudge(Judge):
@@ -129,7 +188,7 @@ class TestJudge(Judge):
             tests = await self._writing.pop(group.task.id)
         except PromptTooLong:  # the task does not fit the reward model's context: there are no tests
             return
-        turns = [((t.index, i), turn) for t in group.valid for i, turn in enumerate(t.turns)]
+        turns = [((t.index, i), t.turns[i]) for t in group.valid for i in range(t.begun, len(t.turns))]
         trials = [(place, turn, judgement, test) for place, turn in turns for judgement, test in tests]
         scores = await asyncio.gather(*(self._try(group.task, turn, test) for _, turn, _, test in trials))
         for (place, _, judgement, _), score in zip(trials, scores, strict=True):
@@ -138,6 +197,7 @@ class TestJudge(Judge):
             every = self.config.step_tests == "all" or passes_correct(group, judgement) is True
             judgement.counts = test is not None and every
         group.judgements = [judgement for judgement, _ in tests]
+        cover_repeats(group)
 
     async def _write(self, task: Task) -> list[tuple[Judgement, Any]]:
         session = f"{self.seed}/{task.id}/tests"

@@ -39,6 +39,8 @@ _COLUMNS = [
     "turns.list.element.point.list.element",
     "first_images.list.element",
     "shaping",
+    "origin",
+    "begun",
     *(f"judgements.list.element.{name}" for name in _JUDGEMENT),
     *(f"judgements.list.element.scores.list.element.{name}" for name in _PLACE),
 ]
@@ -125,6 +127,7 @@ def _episode(row: Row, tests: Sequence[Row], folder: Path) -> Row:
     own = [j for j in row["judgements"] if not j["shared"]]
     turns = [_turn(turn, (row["index"], i), own, tests, folder) for i, turn in enumerate(row["turns"])]
     episode = {name: row[name] for name in _EPISODE} | {"turns": turns, "shaping": dict(row.get("shaping") or {})}
+    episode |= {"origin": row.get("origin"), "begun": row.get("begun") or 0}  # earlier versions have none
     episode["first_observation"] = _clip(row["first_observation"], MAX_TEXT)
     return episode | {"first_images": _within(row["first_images"], folder)}
 

@@ -52,6 +52,8 @@ SCHEMA = pa.schema(
         "description": _TEXT,
         "kind": _TEXT,
         "index": pa.int32(),
+        "origin": pa.int32(),
+        "begun": pa.int32(),
         "score": SCORE,
         "outcome": pa.int8(),
         "status": _TEXT,
@@ -151,8 +153,10 @@ def read_groups(path: Path, tasks: dict[str, Task]) -> list[Group]:
 def _trajectory(row: Row) -> Trajectory:
     plain = ("task_id", "index", "first_observation", "error", "seconds", "retries", "reward")
     return Trajectory(
+        origin=row.get("origin"),  # episodes of earlier versions have none
+        begun=row.get("begun") or 0,
         first_images=tuple(row["first_images"]),
-        phases=dict(row.get("phases") or {}),  # episodes of earlier versions have none
+        phases=dict(row.get("phases") or {}),
         shaping=dict(row.get("shaping") or {}),
         turns=[_turn(t) for t in row["turns"]],
         score=Score(**row["score"]) if row["score"] else None,

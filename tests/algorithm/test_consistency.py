@@ -46,6 +46,27 @@ def test_relative_consistency_rewards_votes_that_tell_better_steps_from_worse_on
     assert [j.reward for j in g.judgements] == [-1.0, 1.0, 1.5, 1.5]
 
 
+def test_worth_tells_a_wrong_turn_from_the_right_one_before_it():
+    # Both votes on the first episode's turns say "good". A second episode goes on from between them, and solves it.
+    g = group(trajectory(-1, [(1,), (1,)]), trajectory(1, [(), (1,)]), trajectory(-1, [(1,), (-1, None)]))
+    g.trajectories[1].origin, g.trajectories[1].begun = 0, 1
+    g.judgements[0].scores[1, 0] = 1  # the repeated turn
+    assign_advantages([g], AlgorithmConfig())
+    assign_consistency([g], RewardConfig(consistency="worth", group="task"))
+    fork, start = 1, (1 - 1) / 2  # mean outcomes after the first episode's first turn, and at the beginning
+    expected = [fork - start, -1 - fork, 1 - fork, -1 - start, 1 + start, -3.0]
+    assert [j.reward for j in g.judgements] == pytest.approx(expected)
+    assign_consistency([g], RewardConfig(group="task"))
+    assert g.judgements[0].reward == 1.0, "R of a failure and of a success with lambda 1: 0 and 2, so both votes gain"
+
+
+def test_a_turn_that_changed_nothing_is_no_unparsable_judgement():
+    g = group(trajectory(-1, [(1, -1)]), trajectory(-1, [(1,)]))
+    assign_advantages([g], AlgorithmConfig())
+    assign_consistency([g], RewardConfig(consistency="worth"))
+    assert [j.reward for j in g.judgements] == [0.0, 0.0, 0.0]
+
+
 def test_an_unparsable_judgement_gets_its_fixed_penalty_whatever_the_outcome():
     for outcome in (1, -1):
         g = group(trajectory(outcome, [(1, -1, None)]))

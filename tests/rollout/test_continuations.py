@@ -108,13 +108,15 @@ def test_halves_of_different_size_weigh_by_their_continuations_and_a_lost_one_hi
 
 
 def test_an_environment_that_does_not_repeat_itself_is_refused_by_name(world, model):
-    with pytest.raises(RunError, match=r"turn 1 has another prompt .* expected an environment that repeats itself"):
+    with pytest.raises(
+        RunError, match=r"turn 0 of an episode that is played anew .* expected an environment that repeats itself"
+    ):
         measured(world, model, Restless)
 
 
 def test_a_screenshot_that_differs_is_noticed(world, model):
     other = [Image(digest="other", path="other.png", start=0, rows=1, columns=1)]
-    with pytest.raises(RunError, match="turn 1 has another prompt"):
+    with pytest.raises(RunError, match="turn 1 of an episode that is played anew"):
         measured(world, model, FirstTurnDecides, images=other)
 
 

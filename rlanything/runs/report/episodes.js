@@ -193,6 +193,10 @@ function drawEpisodes() {
     show(tasks[task], episodes[episode], path);
   }
 
+  function repeats(episode) {
+    return episode.begun ? `; it went on from episode ${episode.origin} after ${count(episode.begun, "turn")}, judged there` : "";
+  }
+
   /* Says if no episode of the task trains the policy, because of its accuracy. */
   function untrained(task, path) {
     const [low, high] = DATA.policy_band;
@@ -210,7 +214,7 @@ function drawEpisodes() {
       el(
         "p",
         { class: "small muted" },
-        `${task.task_id}, ${task.kind}, ${origin}; episode ${episode.index} in ${path}${untrained(task, path)}`,
+        `${task.task_id}, ${task.kind}, ${origin}; episode ${episode.index} in ${path}${repeats(episode)}${untrained(task, path)}`,
       ),
       episode.first_observation ? foldable(episode.first_observation, "first said", 1500) : "",
       filmstrip(episode) || "",
