@@ -111,6 +111,14 @@ def test_calls_and_tokens_are_drawn_if_the_run_has_them(folder, tmp_path):
     assert [title for title, at in zip(titles, figures, strict=True) if f'aria-label="{title}: {at}' not in shown] == []
 
 
+def test_an_episode_that_went_on_from_another_says_so(folder, tmp_path):
+    made = group(Task(id="q", payload={}), [1, -1])
+    made.trajectories[0].origin, made.trajectories[0].begun = 1, 1
+    write_step(folder, 1, [made])
+    write_report(folder)
+    assert "it went on from episode 1 after 1 turn, judged there" in dom(folder.report, tmp_path / "profile")
+
+
 def test_kinds_of_tasks_that_are_answered_without_the_tool_can_be_told(folder, tmp_path):
     for step, easy in ((0, 1.0), (2, 0.25)):
         write_evaluation(folder, step, "seen", 25, **{"call_share/easy": easy, "call_share/hard": 1.0})
