@@ -155,7 +155,8 @@ class LabelJudge(Judge):
 
     def _judgements(self, group: Group) -> list[Judgement]:
         turns = [((t.index, i), t.turns[i].label) for t in group.valid for i in range(t.begun, len(t.turns))]
-        if turns and all(label is None for _, label in turns):
+        original = not group.task.parent_id  # a domain may know no labels for what a rewriter wrote
+        if turns and original and all(label is None for _, label in turns):
             raise ConfigError(
                 f"reward.judge=label: the environment of task {group.task.id} labels no step; expected a domain whose "
                 "observations have a label, or judge=model"

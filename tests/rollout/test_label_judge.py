@@ -13,11 +13,12 @@ from rlanything.config.schema import AlgorithmConfig, Config, RewardConfig
 from rlanything.domains.parts import StepJudging
 from rlanything.errors import ConfigError
 from rlanything.rollout.judging import make_judge
+from rlanything.types import Task
 
 
-def judged(labels, **keys):
+def judged(labels, task=None, **keys):
     """A group of two episodes with these labels, judged."""
-    made = group(trajectory(1, [()] * len(labels)), trajectory(-1, [()] * len(labels)))
+    made = group(trajectory(1, [()] * len(labels)), trajectory(-1, [()] * len(labels)), task=task)
     for t in made.trajectories:
         for turn, label in zip(t.turns, labels, strict=True):
             turn.label = label if t.success or label is None else -label
@@ -50,3 +51,8 @@ def test_no_model_is_loaded_for_it_and_a_domain_without_labels_is_named():
     assert engine_roles(config) == ["policy", "rewriter"]
     with pytest.raises(ConfigError, match="reward.judge=label: the environment of task q labels no step"):
         judged([None, None])
+
+
+def test_a_variant_whose_steps_nobody_can_label_has_no_judgement_and_ends_no_run():
+    variant = Task(id="q~1", payload={}, parent_id="q")
+    assert judged([None, None], variant).judgements == []
