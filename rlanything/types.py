@@ -333,7 +333,7 @@ class Group:
 
     @property
     def whole(self) -> list[Trajectory]:
-        """Those of them that began at the beginning of the task."""
+        """The valid episodes that began at the beginning of the task."""
         return [t for t in self.valid if t.origin is None]
 
     @property
@@ -343,7 +343,7 @@ class Group:
 
     @property
     def solved_share(self) -> float:
-        """The same of all valid episodes: do they differ, so that there is something to learn?"""
+        """Share of all valid episodes that solved the task. It tells if there is a difference to learn from."""
         return _solved_share(self.valid)
 
     @property

@@ -15,7 +15,10 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from rlanything.config.schema import EngineConfig
 from rlanything.engines.base import Completion, Engine, SamplingParams
+
+TINY_ENGINE = EngineConfig(kind="transformers", dtype="float32", max_model_len=512, max_num_seqs=32, kv_cache_gb=0.05)
 
 VOCAB = 256
 SIZES = dict(

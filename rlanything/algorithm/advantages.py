@@ -52,6 +52,15 @@ def step_signal(judgements: Sequence[Judgement], place: Place) -> float | None:
     return None if all(j.counts for j in judgements) else 0.0
 
 
+def step_signals(judgements: Sequence[Judgement]) -> dict[Place, float | None]:
+    """The step signal of every turn that the judgements cover."""
+    of_place = defaultdict(list)
+    for judgement in judgements:
+        for place in judgement.scores:
+            of_place[place].append(judgement)
+    return {place: step_signal(covering, place) for place, covering in of_place.items()}
+
+
 def integrated_feedback(reward: float, signal: float | None, config: AlgorithmConfig) -> float | None:
     """R_i = w_o O + lambda mean_j S_ij (arXiv 2602.02488, section 3).
 
@@ -112,15 +121,11 @@ def _assign_rewards(group: Group, config: AlgorithmConfig) -> None:
         trajectory.reward = None
         for turn in trajectory.turns:
             turn.signal = turn.reward = turn.advantage = None
-    by_place = defaultdict(list)
-    for judgement in group.judgements:
-        for place in judgement.scores:
-            by_place[place].append(judgement)
+    signals = step_signals(group.judgements)
     for trajectory in group.valid:
         trajectory.reward, trajectory.shaping = episode_reward(trajectory, config), shaping(trajectory, config)
         for i, turn in enumerate(trajectory.turns):
-            place = trajectory.index, i
-            turn.signal = step_signal(by_place[place], place)
+            turn.signal = signals.get((trajectory.index, i))
             turn.reward = integrated_feedback(trajectory.reward, turn.signal, config)
 
 

@@ -112,6 +112,6 @@ class Tree:
         return sum(samples) / len(samples)
 
     def _ahead(self, e: int, i: int) -> float:
-        """What an episode's own turns after the first i led to: the value of the next fork, or its reward."""
+        """The value of the fork that an episode comes to after its first i turns, or its reward without one."""
         later = [fork for fork in self._forks(e) if fork > i]
         return self._value((e, later[0])) if later else self.reward(self.episodes[e])

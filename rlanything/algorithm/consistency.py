@@ -56,7 +56,7 @@ def _assign(group: Group, config: RewardConfig) -> None:
 
 
 def _feedback(group: Group, consistency: str) -> dict[Place, float]:
-    """What the scores of each turn of a valid episode should agree with, if it is known."""
+    """The number that the scores of a turn should agree with, for each turn of a valid episode that has one."""
     if consistency == "worth":
         return Tree(group.valid, lambda t: float(t.outcome)).worths()
     turns = {(t.index, i): turn.reward for t in group.valid for i, turn in enumerate(t.turns)}

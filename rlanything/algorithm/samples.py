@@ -26,10 +26,11 @@ def make_sample(exchange: Exchange, advantage: float, mean: str, key: str) -> Sa
 def policy_samples(groups: Sequence[Group], band: Sequence[float], mean: str) -> list[Sample]:
     """One sample for every turn that differs from its baseline (advantage not 0), of the groups within the band."""
     return [
-        make_sample(turn, turn.advantage, mean, _tree(group, t))
+        make_sample(turn, turn.advantage, mean, key)
         for group in groups
         if within(group.solved_share, band)
         for t in group.valid
+        for key in [_tree(group, t)]
         for turn in t.turns
         if turn.advantage and turn.response_ids  # neither None nor 0
     ]

@@ -64,7 +64,7 @@ def tree_attention(
 
 
 def _mixed(query: Tensor, key_t: Tensor, value: Tensor, mask: Tensor) -> Tensor:
-    """What N queries mix of S values, [B, H, N, D].
+    """N queries mix S values; returns [B, H, N, D].
 
     query [B, H, N, D], key_t [B, K, D, S], value [B, K, S, D], mask [B, 1, N, S].
     """

@@ -10,7 +10,7 @@ from rlanything.learner.model import GPU_CHUNKS, HEAD_CHUNK_ELEMENTS
 from rlanything.weights.files import local_folder
 from rlanything.weights.precision import torch_dtype
 
-# What a layer keeps of a token for its backward pass, as PyTorch's saved tensors of Qwen2 and Qwen3 show. Compiled
+# A layer keeps these of a token for its backward pass, as PyTorch's saved tensors of Qwen2 and Qwen3 show. Compiled
 # layers keep less.
 WIDTH_BYTES = 44  # a unit of width's: norms compute in float32 under autocast too
 MLP_TENSORS = 4  # the gate, what its activation makes of it, what it is multiplied with, and their product
@@ -31,7 +31,7 @@ class Shape:
     inner: int
     """Width within a layer's MLP."""
     heads: int
-    """Of queries."""
+    """Number of query heads."""
     known: bool
     """Read from config.json; else guessed from the number of parameters."""
     tower_width: int = 0

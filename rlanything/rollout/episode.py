@@ -46,7 +46,7 @@ class Player:
 
         The last `rollout.num_branch` of them go on from states of earlier ones, which the judge's scores choose.
         """
-        branches = min(self.config.num_branch, num - 1)
+        branches = self.config.num_branch
         group = await self.episodes(task, [None] * (num - branches), on_end)
         while left := num - len(group.trajectories):
             signals, played = await self.judge.signals(group), len(group.trajectories)

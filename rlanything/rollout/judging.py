@@ -7,6 +7,7 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from rlanything.algorithm.advantages import step_signals
 from rlanything.algorithm.consistency import passes_correct
 from rlanything.config.schema import RewardConfig
 from rlanything.domains.parts import StepJudging, TestJudging, unwritten
@@ -72,14 +73,10 @@ def cover_repeats(group: Group) -> None:
 
 
 def _signals(group: Group, judgements: Sequence[Judgement]) -> dict[Place, float]:
-    """The mean scores of every turn, repeated ones too."""
+    """The step signals of every turn so far, repeated ones too. The judgements stay as they are."""
     judged = replace(group, judgements=[replace(j, scores=dict(j.scores)) for j in judgements])
     cover_repeats(judged)
-    scores: dict[Place, list[float]] = defaultdict(list)
-    for judgement in judged.judgements:
-        for place, score in judgement.scores.items():
-            scores[place] += [] if score is None else [score]
-    return {place: sum(given) / len(given) for place, given in scores.items() if given}
+    return {place: signal for place, signal in step_signals(judged.judgements).items() if signal is not None}
 
 
 class StepJudge(Judge):

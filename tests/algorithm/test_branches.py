@@ -1,4 +1,4 @@
-"""Where episodes go on from, and what the tree of a group's episodes says, against numbers computed by hand."""
+"""The choice of states to go on from, and the values of a group's tree, agree with numbers computed by hand."""
 
 import math
 

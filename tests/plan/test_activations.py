@@ -1,4 +1,4 @@
-"""What a plan says of the memory that a learner's passes take."""
+"""A plan tells the memory that a learner's passes take."""
 
 import numpy as np
 import pytest

@@ -6,11 +6,9 @@ import itertools
 import pytest
 from builders import config_of, diagnostics
 
-from rlanything.config.schema import EngineConfig, ModelConfig, RewardConfig, RolloutConfig
+from rlanything.config.schema import RewardConfig, RolloutConfig
 from rlanything.domains.alfworld.domain import AlfworldDomain
 from rlanything.domains.base import Env, Observation, ParsedAction
-from rlanything.engines import start_engine
-from rlanything.engines.chat import Chat
 from rlanything.engines.chat_model import ChatModel
 from rlanything.evaluation.play import evaluation_rollout
 from rlanything.rollout.collect import Batch, Collector
@@ -18,16 +16,7 @@ from rlanything.rollout.digest import digest
 from rlanything.runs.store import read_groups, write_groups
 from rlanything.types import Score
 
-ENGINE = EngineConfig(kind="transformers", dtype="float32", max_model_len=512, max_num_seqs=32, kv_cache_gb=0.05)
 ROLLOUT = RolloutConfig(max_interaction_step=4, max_response_tokens=8, num_retry=0, num_branch=4)
-
-
-@pytest.fixture(scope="module")
-def model(world, tmp_path_factory):
-    config = ModelConfig(path=str(world.model))
-    return ChatModel(
-        start_engine(config, ENGINE, seed=0, log_path=tmp_path_factory.mktemp("logs") / "log"), Chat(config)
-    )
 
 
 class EvenTurns(Env):

@@ -10,12 +10,9 @@ import pytest
 from builders import config_of, trajectory
 
 from rlanything.algorithm.advantages import assign_advantages
-from rlanything.config.schema import AlgorithmConfig, EngineConfig, ModelConfig, RewardConfig, RolloutConfig
+from rlanything.config.schema import AlgorithmConfig, RewardConfig, RolloutConfig
 from rlanything.domains.alfworld.domain import AlfworldDomain
 from rlanything.domains.base import Env, Observation, ParsedAction
-from rlanything.engines import start_engine
-from rlanything.engines.chat import Chat
-from rlanything.engines.chat_model import ChatModel
 from rlanything.errors import RunError
 from rlanything.rollout.collect import Batch, Collector
 from rlanything.rollout.continuations import Continuations, Measured, chance
@@ -24,16 +21,7 @@ from rlanything.rollout.judging import Judge
 from rlanything.runs.store import read_groups, write_groups
 from rlanything.types import Image, Score
 
-ENGINE = EngineConfig(kind="transformers", dtype="float32", max_model_len=512, max_num_seqs=32, kv_cache_gb=0.05)
 ROLLOUT = RolloutConfig(max_interaction_step=3, max_response_tokens=8, num_retry=0, history="paper")
-
-
-@pytest.fixture(scope="module")
-def model(world, tmp_path_factory):
-    config = ModelConfig(path=str(world.model))
-    return ChatModel(
-        start_engine(config, ENGINE, seed=0, log_path=tmp_path_factory.mktemp("logs") / "log"), Chat(config)
-    )
 
 
 class FirstTurnDecides(Env):

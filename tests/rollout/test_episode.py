@@ -6,9 +6,10 @@ import shutil
 import builders
 import pytest
 from builders import config_of, diagnostics
+from engine_helpers import TINY_ENGINE
 from safetensors.torch import load_file, save_file
 
-from rlanything.config.schema import EngineConfig, ModelConfig, RewardConfig, RolloutConfig
+from rlanything.config.schema import ModelConfig, RewardConfig, RolloutConfig
 from rlanything.domains.alfworld.domain import AlfworldDomain
 from rlanything.domains.base import Env, Observation, ParsedAction, SandboxFailure
 from rlanything.domains.parts import StepJudging
@@ -20,15 +21,6 @@ from rlanything.rollout.episode import Player
 from rlanything.rollout.judging import Judge, StepJudge
 from rlanything.runs.store import read_groups, write_groups
 from rlanything.types import Ending, Group, Score, Status, Trajectory, user
-
-ENGINE = EngineConfig(kind="transformers", dtype="float32", max_model_len=512, max_num_seqs=32, kv_cache_gb=0.05)
-
-
-@pytest.fixture(scope="module")
-def model(world, tmp_path_factory):
-    config = ModelConfig(path=str(world.model))
-    log = tmp_path_factory.mktemp("logs") / "engine.log"
-    return ChatModel(start_engine(config, ENGINE, seed=0, log_path=log), Chat(config))
 
 
 @pytest.fixture
@@ -389,7 +381,7 @@ def test_a_model_without_finite_logprobs_ends_the_run_with_one_message(domain, w
     tensors["model.norm.weight"][0] = float("nan")
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     config = ModelConfig(path=str(folder))
-    broken = ChatModel(start_engine(config, ENGINE, seed=0, log_path=tmp_path / "engine.log"), Chat(config))
+    broken = ChatModel(start_engine(config, TINY_ENGINE, seed=0, log_path=tmp_path / "engine.log"), Chat(config))
     with pytest.raises(EngineError, match="no finite logprobs; its weights hold NaN"):
         play(domain, broken, SHORT)
     with pytest.raises(EngineError, match="no finite logprobs"):
