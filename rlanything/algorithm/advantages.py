@@ -241,8 +241,8 @@ def same_state(group: Group, config: AlgorithmConfig, *, discount: float = 0.95,
     """z-score of the episode's reward, plus `weight` times that of a turn's discounted return among the turns of the
     group that began in the same state (GiGPO, arXiv 2505.10978).
 
-    A turn earns lambda times its step signal, the last one w_o times the episode's reward too; `discount` is gamma.
-    Turns whose state no other turn shares get the first part alone.
+    `turn_rewards` says what a turn earns; `discount` is gamma. Turns whose state no other turn shares get the first
+    part alone.
     """
     _check_range("discount", discount)
     trajectory(group, config)
@@ -259,12 +259,12 @@ def grouped_gae(group: Group, config: AlgorithmConfig, *, discount: float = 0.95
     """
     _check_range("discount", discount)
     _check_range("lam", lam)
-    states = _by_state(group, config, discount)
+    states, longest = _by_state(group, config, discount), longest_of(group)
     value = {state: sum(v for _, v in members) / len(members) for state, members in states.items()}
     turns, advantages = [], []
     for t in group.valid:
         ahead = [*(value[turn.state] for turn in t.turns[1:]), 0.0]
-        rewards = turn_rewards(t, config)
+        rewards = turn_rewards(t, config, longest, discount)
         errors = [r + discount * v - value[u.state] for r, v, u in zip(rewards, ahead, t.turns, strict=True)]
         turns += t.turns
         advantages += discounted(errors, discount * lam)
@@ -336,19 +336,27 @@ def lasting(signals: Sequence[float | None], longest: int, discount: float) -> l
     return known
 
 
-def turn_rewards(t: Trajectory, config: AlgorithmConfig) -> list[float]:
-    """Each turn's own reward: lambda times its step signal; the last turn also gets w_o times the episode's reward."""
-    rewards = [config.step_weight * (turn.signal or 0.0) for turn in t.turns]
+def turn_rewards(t: Trajectory, config: AlgorithmConfig, longest: int, discount: float) -> list[float]:
+    """Each turn's own reward, for returns that are discounted: lambda times its step signal (`lasting`). The last turn
+    also gets w_o times by how much the episode's reward is above that of a plain failure.
+
+    A failure that earned -1 would be the better the later it comes, and teach the policy never to end an episode.
+    GiGPO's published code gives failures 0, too.
+    """
+    rewards = [config.step_weight * s for s in lasting([turn.signal for turn in t.turns], longest, discount)]
     if rewards:
-        rewards[-1] += config.outcome_weight * (t.reward or 0.0)
+        failure = -1.0 if config.reward == "outcome" else 0.0
+        rewards[-1] += config.outcome_weight * ((t.reward or 0.0) - failure)
     return rewards
 
 
 def _by_state(group: Group, config: AlgorithmConfig, discount: float) -> dict[str, list[tuple[Turn, float]]]:
     """The turns that began in each state, with their discounted returns."""
     found: dict[str, list[tuple[Turn, float]]] = defaultdict(list)
+    longest = longest_of(group)
     for t in group.valid:
-        for turn, value in zip(t.turns, discounted(turn_rewards(t, config), discount), strict=True):
+        returns = discounted(turn_rewards(t, config, longest, discount), discount)
+        for turn, value in zip(t.turns, returns, strict=True):
             found[turn.state].append((turn, value))
     return found
 

@@ -278,15 +278,30 @@ def in_states(g: Group, *states: str) -> Group:
 
 
 def test_same_state_compares_discounted_returns_of_turns_that_began_alike():
-    # Returns with gamma 0.5: the first episode 0.5, 1; the second -0.25, -0.5, -1. Both visit state b: 1 and -0.5, so
-    # z = 1 and -1; a: 0.5 and -0.25, likewise; state c is visited once: 0. Outcomes: z = 1 and -1.
+    # Returns with gamma 0.5: the first episode 1, 2; the second 0, 0, 0. Both visit state b: 2 and 0, so z = 1 and -1;
+    # a: 1 and 0, likewise; state c is visited once: 0. Outcomes: z = 1 and -1.
     g = in_states(group(trajectory(1, [(), ()]), trajectory(-1, [(), (), ()])), "ab", "abc")
     assign_advantages([g], rule("same_state", step_weight=0.0, options={"discount": 0.5, "weight": 0.5}))
     assert advantages(g) == [[pytest.approx(1.5)] * 2, [pytest.approx(-1.5), pytest.approx(-1.5), pytest.approx(-1.0)]]
 
 
+@pytest.mark.parametrize("name", ["same_state", "grouped_gae"])
+def test_a_failure_is_no_better_if_it_comes_later(name):
+    g = in_states(group(*(trajectory(-1, [()] * n) for n in (1, 2, 4))), "a", "ab", "abcd")
+    assign_advantages([g], rule(name, step_weight=0.0))
+    assert {a for of_one in advantages(g) for a in of_one} == {0.0}
+
+
+@pytest.mark.parametrize("name", ["same_state", "grouped_gae"])
+def test_an_early_wrong_end_is_no_better_than_a_try_that_goes_on_as_badly(name):
+    g = in_states(group(trajectory(-1, [(-1,)]), trajectory(-1, [(-1,)] * 3)), "a", "abc")
+    assign_advantages([g], rule(name, step_weight=1.0, options={"discount": 1.0}))
+    ended, went_on = advantages(g)
+    assert ended[0] <= went_on[0] + 1e-9 and ended[0] <= 0
+
+
 def test_same_state_counts_step_signals_in_the_return():
-    # One turn each in the same state. Returns 0.5 * 1 - 1 and 0.5 * -1 - 1: outcomes alike, so only signals differ.
+    # One turn each in the same state. Returns 0.5 * 1 and 0.5 * -1: outcomes alike, so only signals differ.
     g = in_states(group(trajectory(-1, [(1,)]), trajectory(-1, [(-1,)])), "a", "a")
     assign_advantages([g], rule("same_state", step_weight=0.5))
     assert advantages(g) == [[pytest.approx(1.0)], [pytest.approx(-1.0)]]
