@@ -28,6 +28,8 @@ def play(config: Config, split: str = "", which: str = "", ask: Ask = input, say
     with closing(make_domain(config)) as domain:
         task = _find(domain, splits, which)
         say(f"{task.id}: {domain.describe(task)}\n{HELP}")
+        if why := domain.refusal(task):
+            say(f"Runs leave this task out: {why}")
         return asyncio.run(_play(domain, task, config.rollout.max_interaction_step, ask, say))
 
 

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
 from rlanything.config.schema import Config
 from rlanything.config.section import Learner, Role
+from rlanything.domains.base import admitted
 from rlanything.domains.registry import make_domain
 from rlanything.engines.base import EngineStats, peak_memory_gb
 from rlanything.engines.chat import Chat
 from rlanything.engines.chat_model import ChatModel, start_chat_model
 from rlanything.errors import RunError
+from rlanything.evaluation.play import evaluation_tasks
 from rlanything.launch.membership import JOB_NODES
 from rlanything.plan.checks import check_domain
 from rlanything.plan.models import check_images, check_models, check_tools
@@ -29,6 +32,7 @@ from rlanything.processes.versions import check_vllm
 from rlanything.rollout.collect import Batch, Collect, Collector
 from rlanything.rollout.digest import Digest
 from rlanything.runs.folder import RunFolder
+from rlanything.types import Task
 
 if TYPE_CHECKING:
     from rlanything.cluster.cluster import Cluster
@@ -62,12 +66,12 @@ class Run:
                 check_domain(config, self.domain)
                 splits.insert(0, config.dataset.train_split)
             self.domain.prepare(splits)
-            self.originals = training_tasks(config, self.domain, say) if plan.learners else []
             chats = check_models(plan, plan.roles)
             check_images(plan, chats, self.domain.image_size)
             check_tools(chats, self.domain)
             for task in self.domain.tasks(splits[0])[:1]:
                 check_templates(self.domain, task, chats)
+            self.originals = self._admit(splits, say)  # it may take minutes, so all checks come first
             self.cluster: Cluster | None = None
             if plan.needs_cluster:
                 from rlanything.cluster import cluster  # Ray takes seconds, and need not be installed
@@ -95,6 +99,21 @@ class Run:
         except BaseException:
             self.close()
             raise
+
+    def _admit(self, splits: Sequence[str], say: Callable[[str], None]) -> list[Task]:
+        """The tasks to train on, after everything that the run plays from `splits` was tried on this machine."""
+        config, domain, originals = self.config, self.domain, list[Task]()
+        if self.plan.learners:
+            drawn = partial(training_tasks, config, domain, lambda line: None)
+            admitted(domain, drawn, say, variants=config.adaptation.enabled)
+            originals = training_tasks(config, domain, say)
+        for split in config.evaluation.splits:
+            admitted(domain, partial(evaluation_tasks, domain, split, config.evaluation.num_task), say)
+        for split in splits:
+            tasks = domain.tasks(split)
+            if whys := [f"{task.id}: {why}" for task in tasks if (why := domain.refusal(task))]:
+                say(f"{split}: {len(whys)} of {len(tasks)} tasks are left out; the first is {whys[0]}")
+        return originals
 
     def sleep(self) -> None:
         """Give the memory of engines that share accelerators with learners to the learners."""

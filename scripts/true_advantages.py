@@ -21,6 +21,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from rlanything.algorithm.advantages import RULES, assign_advantages
 from rlanything.config.load import load_config
 from rlanything.config.schema import Config
 from rlanything.domains.answers import parse_score
+from rlanything.domains.base import admitted
 from rlanything.engines.chat import Chat
 from rlanything.errors import ClearError
 from rlanything.evaluation.play import drawn_tasks
@@ -189,7 +191,8 @@ def main() -> None:
     config.rollout.num_branch = 0
     plan, folder, progress = make_plan(config, learns=False), RunFolder(config), Progress()
     with use_devices(plan), folder.open(), closing(Run(plan, folder, progress.line)) as run:
-        tasks = drawn_tasks(run.domain, split, args.tasks, config.experiment.seed)
+        drawn = partial(drawn_tasks, run.domain, split, args.tasks, config.experiment.seed)
+        tasks = admitted(run.domain, drawn, progress.line)
         num = config.rollout.num_rollout_per_trial
         batch = Batch(tasks=tasks, num=num, seed="measured", rollout=config.rollout)
         policy, reward = run.models["policy"], run.models.get("reward")

@@ -199,6 +199,18 @@ class Domain(ABC):
         for split in splits:
             split_tasks(self, split)
 
+    def admit(self, tasks: Sequence[Task], variants: bool, say: Callable[[str], None]) -> bool:
+        """Try tasks that nobody tried on this machine, so that `refusal` knows of them. `say` gets lines about it.
+
+        `variants` says that a rewriter will make variants of them. It is called before models are loaded. Returns True
+        if it tried any; which tasks a run draws is then asked anew.
+        """
+        return False
+
+    def refusal(self, task: Task) -> str:
+        """Why this machine cannot play a task; "" if it can, or if nobody tried. Runs leave such tasks out."""
+        return ""
+
     def close(self) -> None:  # noqa: B027 (most domains hold nothing)
         """Release what the domain holds in this process."""
 
@@ -321,6 +333,25 @@ def text_of(message: Message) -> str:
     """The text of a message, its parts joined."""
     content = message["content"]
     return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+
+
+def admitted(
+    domain: Domain, draw: Callable[[], list[Task]], say: Callable[[str], None], variants: bool = False
+) -> list[Task]:
+    """The tasks that `draw` returns, once this machine has tried all of them. A draw may depend on what is refused."""
+    while domain.admit(draw(), variants, say):
+        pass
+    return draw()
+
+
+def playable(domain: Domain, split: str, tasks: Sequence[Task]) -> list[Task]:
+    """Those tasks of a split that this machine does not refuse. Raises TaskError if there is none."""
+    if tasks and not (found := [task for task in tasks if not domain.refusal(task)]):
+        raise TaskError(
+            f"split {split}: this machine can play none of its {len(tasks)} tasks; the first is {tasks[0].id}: "
+            f"{domain.refusal(tasks[0])}"
+        )
+    return found if tasks else []
 
 
 def split_tasks(domain: Domain, split: str) -> list[Task]:

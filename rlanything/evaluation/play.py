@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rlanything.algorithm.summary import GroupSummary
 from rlanything.config.schema import Config, RolloutConfig
-from rlanything.domains.base import Domain, split_tasks
+from rlanything.domains.base import Domain, playable, split_tasks
 from rlanything.errors import RunError
 from rlanything.rollout.collect import Batch, Collect
 from rlanything.types import Task
@@ -18,10 +18,11 @@ def evaluation_tasks(domain: Domain, split: str, num: int) -> list[Task]:
 
 
 def drawn_tasks(domain: Domain, split: str, num: int, seed: int) -> list[Task]:
-    """`num` tasks of a split (0: all), drawn at random with a seed."""
+    """`num` tasks of a split (0: all), drawn at random with a seed, less those that this machine refuses: what others
+    play does not depend on them. Raises TaskError if none is left."""
     tasks = split_tasks(domain, split)
     random.Random(f"{seed}/{split}").shuffle(tasks)
-    return tasks[:num] if num else tasks
+    return playable(domain, split, tasks[:num] if num else tasks)
 
 
 def check_failures(groups: Sequence[GroupSummary], allowed: float) -> None:

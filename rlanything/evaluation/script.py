@@ -8,9 +8,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 
 from rlanything.config.schema import Config
-from rlanything.domains.base import Domain
+from rlanything.domains.base import Domain, admitted
 from rlanything.domains.registry import make_domain
 from rlanything.errors import ClearError, RunError, TaskError
 from rlanything.evaluation.play import evaluation_tasks
@@ -28,7 +29,8 @@ def play_scripts(config: Config, progress: Progress) -> None:
     with closing(make_domain(config)) as domain:
         domain.prepare(config.evaluation.splits)
         for split in config.evaluation.splits:
-            tasks = evaluation_tasks(domain, split, config.evaluation.num_task)
+            drawn = partial(evaluation_tasks, domain, split, config.evaluation.num_task)
+            tasks = admitted(domain, drawn, progress.line)
             scripted = [task for task in tasks if domain.script(task) is not None]
             if not scripted:
                 raise TaskError(f"split {split}: none of its {len(tasks)} tasks has a scripted solution")

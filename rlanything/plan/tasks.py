@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rlanything.config.schema import Config
-from rlanything.domains.base import Domain, split_tasks
+from rlanything.domains.base import Domain, playable, split_tasks
 from rlanything.errors import RunError, TaskError
 from rlanything.runs.store import success_rates
 from rlanything.types import Task
@@ -13,8 +13,8 @@ from rlanything.types import Task
 
 def training_tasks(config: Config, domain: Domain, say: Callable[[str], None]) -> list[Task]:
     """The originals: those of `dataset.accuracy_band` if `dataset.accuracy` names a file, and of these
-    `dataset.num_task`, drawn with the seed. `say` is told how many the file leaves out, and why. Raises TaskError if
-    none is left."""
+    `dataset.num_task`, drawn with the seed, less those that this machine refuses. `say` is told how many the file
+    leaves out, and why. Raises TaskError if none is left."""
     dataset = config.dataset
     tasks = split_tasks(domain, dataset.train_split)
     num_split = len(tasks)
@@ -36,6 +36,6 @@ def training_tasks(config: Config, domain: Domain, say: Callable[[str], None]) -
                 f"{dataset.train_split}, and none has a success rate from {low} to {high}; evaluate that split, or "
                 "widen dataset.accuracy_band"
             )
-    if not dataset.num_task:
-        return tasks
-    return random.Random(f"{config.experiment.seed}/tasks").sample(tasks, min(dataset.num_task, len(tasks)))
+    if dataset.num_task:
+        tasks = random.Random(f"{config.experiment.seed}/tasks").sample(tasks, min(dataset.num_task, len(tasks)))
+    return playable(domain, dataset.train_split, tasks)

@@ -1,6 +1,6 @@
 """OSWorld as a domain: an agent that sees a screen and acts with mouse and keyboard."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from rlanything.config.schema import Config
@@ -70,6 +70,12 @@ class OsworldDomain(Domain):
         self.world.prepare(splits)
         if self.options.backend != "canvas":
             self._check_desktops()
+
+    def refusal(self, task: Task) -> str:
+        return self.world.refused(task)
+
+    def admit(self, tasks: Sequence[Task], variants: bool, say: Callable[[str], None]) -> bool:
+        return self.world.admit(tasks, variants, say)
 
     def close(self) -> None:
         self.world.close()

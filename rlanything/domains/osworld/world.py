@@ -1,7 +1,7 @@
 """The seam between the domain and a backend of OSWorld: tasks, and an environment for each."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rlanything.domains.base import Env
@@ -38,6 +38,15 @@ class World(ABC):
         `infeasible`: it cannot be done, and variants of that kind would pay a policy that gives up. `pre_solved`: a
         desktop that nobody touched fulfils it. `not_admitted`: this backend cannot set it up or evaluate it.
         """
+
+    def refused(self, task: Task) -> str:
+        """Why this backend cannot play a task; "" if it can, or if nobody tried."""
+        return ""
+
+    def admit(self, tasks: Sequence[Task], variants: bool, say: Callable[[str], None]) -> bool:
+        """Try what nobody tried of these tasks, and with `variants` all verifiers of their families. `say` gets lines
+        about it. Returns True if there was anything to try."""
+        return False
 
     def offered(self, family: str) -> Mapping[str, str]:
         """Return the instructions of the verifiers that a variant may ask for."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,10 +21,10 @@ from desktop_world import (
     options,
     with_desktop,
 )
-from osworld_admission import tried
 from osworld_solutions import SOLUTIONS
 
 from rlanything.domains.osworld.actions import Action
+from rlanything.domains.osworld.desktops.admission import try_all
 from rlanything.domains.osworld.desktops.client import DesktopFault
 from rlanything.domains.osworld.desktops.oracle import Oracle
 from rlanything.domains.osworld.desktops.tasks import Verifier, read_family
@@ -84,7 +85,10 @@ def test_every_offline_task_but_two_is_admitted(domain):
 
     99146c54 scores 1 as soon as Chromium 156 has written its preferences. a462a795 wants a user that a desktop lacks.
     """
-    whys = asyncio.run(tried(domain, offline(), lambda *_: None))
+    world, whys = domain.world, dict[str, str]()
+    pairs = world.verifiers_of(offline())
+    envs = {name: partial(world.make_env, world.task_of(*pair)) for name, pair in pairs.items()}
+    asyncio.run(try_all(envs, world.capacity, whys.__setitem__))
     assert len(offline()) == len(whys) == 42
     found = {name[:8]: why for name, why in whys.items() if why}
     assert found.keys() == {"99146c54", "a462a795"} and found["99146c54"] == "an untouched desktop scores 1"

@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -136,18 +137,22 @@ def test_share_of_the_checks_that_hold_is_the_reward_and_only_all_of_them_are_su
 
 
 def test_scripted_solution_that_fails_ends_the_look_at_a_backend_with_its_name(guests, tmp_path, capsys):
-    end = [{"action": "terminate", "status": "success"}]
-    checks = {"checks": [{"kind": "command", "command": ["echo", "yes"], "output": "yes"}]}
-    right = {"instruction": "x", "evaluator": checks, "solution": end}
-    wrong = {**right, "evaluator": {"checks": [{**checks["checks"][0], "not": True}]}}
+    right, wrong = (
+        {"instruction": "x", "evaluator": evaluator, "solution": [{"action": "terminate", "status": status}]}
+        for evaluator, status in (
+            ({"func": "infeasible"}, "failure"),
+            ({"checks": [{"kind": "command", "command": ["echo", "yes"], "output": "no"}]}, "success"),
+        )
+    )
     rows = [{"id": name, "verifiers": {"a": verifier}} for name, verifier in (("right", right), ("wrong", wrong))]
     (tmp_path / "families.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    config = config_of("osworld", **endpoint_options(guests()[1]).model_dump())
+    config = config_of("osworld", **endpoint_options(guests()[1], infeasible=0.5).model_dump())
     config.experiment.output_dir = config.dataset.path = str(tmp_path)
     config.evaluation.splits, config.rollout.env_timeout_s = ["train"], 300.0
     with pytest.raises(RunError, match="1 of 2 scripted solutions failed.*\n  family/wrong: not solved at the end"):
         play_scripts(config, Progress())
-    assert "50.0%" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "100.0%" in said and " 0.0%" in said and "2 of 2 tried" in said
 
 
 @needs_oracle
@@ -222,6 +227,34 @@ def test_reset_that_fails_names_the_endpoint(guests, command, told):
             await pool.lease()
 
     asyncio.run(run())
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("after_s", [0.0, 0.001, 0.005, 0.3])
+def test_run_that_ends_while_a_guest_is_reset_ends_the_command_and_itself(after_s, tmp_path):
+    lives = tmp_path / "lives"
+    options = endpoint_options(1, reset_command=["sh", "-c", f"sleep 20; touch {lives}"])
+
+    async def run():
+        lease = asyncio.create_task(make_pool(options).lease())
+        await asyncio.sleep(after_s)
+        assert not lease.done()
+
+    started = time.monotonic()
+    asyncio.run(run())  # it cancels all tasks, those of asyncio itself, too
+    assert time.monotonic() - started < 15 and not lives.exists()
+
+
+def test_a_daemon_that_a_reset_leaves_behind_holds_nobody_up(guests):
+    _, port = guests()
+    options = endpoint_options(port, reset_command=["sh", "-c", "sleep 20 & echo reset"])
+
+    async def run():
+        await make_pool(options).lease()
+
+    started = time.monotonic()
+    asyncio.run(run())
+    assert time.monotonic() - started < 15
 
 
 def test_guest_that_never_answers_is_named():

@@ -40,7 +40,9 @@ class DesktopDemonstrating(Demonstrating):
         self._thread = ThreadPoolExecutor(1, "demonstrations")
 
     def conversations(self, role: str, split: str, seed: int) -> Iterator[Conversation]:
-        names = dict.fromkeys(task.payload["family"] for task in self.world.tasks(split))
+        names = dict.fromkeys(
+            task.payload["family"] for task in self.world.tasks(split) if not self.world.refused(task)
+        )
         families = [family for name in names if _scripted(family := self.world.families[name])]
         if not families:
             raise TaskError(

@@ -1,6 +1,8 @@
 """Guests of OSWorld that somebody else runs: reached over HTTP, reset by the user's command."""
 
 import asyncio
+import subprocess
+import tempfile
 import time
 
 from rlanything.domains.osworld.desktops.client import DesktopFault, Guest
@@ -56,20 +58,22 @@ class EndpointDesktop:
         words = [
             w.replace("{endpoint}", self.text).replace("{index}", str(self.index)) for w in self.options.reset_command
         ]
-        process = await asyncio.create_subprocess_exec(
-            *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-        )
-        try:
-            async with asyncio.timeout(self.options.reset_s):
-                output, _ = await process.communicate()
-        except BaseException as error:
-            process.kill()
-            await process.wait()
-            if isinstance(error, TimeoutError):
-                raise DesktopFault(f"reset_command did not end in {self.options.reset_s:g} s for {self.text}") from None
-            raise
+        # An event loop that ends while asyncio makes a process never ends (CPython 3.11), hence a thread. The output is
+        # a file, because programs that the command leaves behind would keep a pipe open.
+        with tempfile.TemporaryFile() as output:
+            process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+            try:
+                async with asyncio.timeout(self.options.reset_s):
+                    await asyncio.to_thread(process.wait)
+            except TimeoutError:
+                limit = f"{self.options.reset_s:g} s for {self.text}"
+                raise DesktopFault(f"reset_command did not end in {limit}") from None
+            finally:
+                process.kill()
+                process.wait()
+            output.seek(0)
+            told = output.read().decode(errors="replace").strip()[-300:]
         if process.returncode:
-            told = output.decode(errors="replace").strip()[-300:]
             raise DesktopFault(f"reset_command ended with {process.returncode} for {self.text}: {told}")
 
     def _guest(self) -> Guest:

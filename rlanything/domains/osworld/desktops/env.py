@@ -40,13 +40,14 @@ class DesktopEnv(Env):
         self.pool, self.oracle, self.family, self.verifier = pool, oracle, family, verifier
         self.images, self.options = images, options
         self.desktop: Desktop | None = None
+        self.leased = False  # a desktop could be had, so what breaks is not its boot
         self.shown = ""
         self.said: str | None = None  # the status with which the agent ended the episode
         self.script = Script(verifier.solution)
         self.state = ""
 
     async def reset(self) -> Observation:
-        self.desktop = await self.pool.lease()
+        self.desktop, self.leased = await self.pool.lease(), True
         try:
             async with asyncio.timeout(self.options.setup_s):
                 if self.family.oracle_sets_up:

@@ -37,6 +37,7 @@ STEPS = frozenset(OWN_STEPS) | frozenset(
     "execute_with_verification".split()
 )
 INFEASIBLE = "infeasible"
+ADMISSION = "admission_"  # begins the names of files that keep which verifiers can be used (admission.py)
 UNSEEN = ("chrome", "multi_apps")  # applications that the published training tasks leave out
 
 
@@ -107,7 +108,7 @@ def read_splits(folder: Path) -> tuple[Mapping[str, Family], Mapping[str, list[s
     known = {**tasks, **{f"family/{name}": family for name, family in families.items()}}
     splits: dict[str, list[str]] = {}
     for path in sorted(folder.glob("*.json")):
-        if path.name.startswith("admission_"):  # of scripts/osworld_admission.py
+        if path.name.startswith(ADMISSION):
             continue
         if (ids := _ids(path)) is None:  # another file
             continue

@@ -1,16 +1,16 @@
 """Real desktops as a backend of OSWorld: the tasks of a folder, or generated ones."""
 
+import itertools
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 
 from rlanything.config.plugins import load_object
 from rlanything.config.schema import DatasetConfig
-from rlanything.domains.base import Env
 from rlanything.domains.images import ImageStore
 from rlanything.domains.osworld.actions import Action
-from rlanything.domains.osworld.desktops.admission import SCORES, Admission
+from rlanything.domains.osworld.desktops.admission import SCORES, Admission, try_all
 from rlanything.domains.osworld.desktops.backends import check_backend, make_pool, size_of
 from rlanything.domains.osworld.desktops.demonstrations import DesktopDemonstrating
 from rlanything.domains.osworld.desktops.env import DesktopEnv
@@ -18,11 +18,14 @@ from rlanything.domains.osworld.desktops.evaluators import check_evaluators
 from rlanything.domains.osworld.desktops.generator import generated
 from rlanything.domains.osworld.desktops.oracle import Oracle
 from rlanything.domains.osworld.desktops.pool import DesktopPool
-from rlanything.domains.osworld.desktops.tasks import INFEASIBLE, Family, Verifier, made_by, read_splits
+from rlanything.domains.osworld.desktops.tasks import ADMISSION, INFEASIBLE, Family, Verifier, made_by, read_splits
 from rlanything.domains.osworld.options import OsworldOptions
 from rlanything.domains.osworld.world import World, payload
 from rlanything.errors import ConfigError, TaskError
+from rlanything.processes.coroutines import run_coroutine
 from rlanything.types import Task
+
+SAID = 10  # verifiers that are tried between two lines about it
 
 
 class DesktopWorld(World):
@@ -59,18 +62,16 @@ class DesktopWorld(World):
 
     @cached_property
     def admission(self) -> Admission:
-        """Read the file of scripts/osworld_admission.py, in the folder or beside the module of the user's function."""
+        """Which verifiers were tried, from the file in the folder or beside the module of the user's function."""
         name = f"{self.options.backend}.json"
         if self.folder:
-            return Admission.read(self.folder / f"admission_{name}")
+            return Admission.read(self.folder / f"{ADMISSION}{name}")
         if module := self._module():
-            return Admission.read(module.parent / f"admission_{self.options.families.partition(':')[2]}_{name}")
+            return Admission.read(module.parent / f"{ADMISSION}{self.options.families.partition(':')[2]}_{name}")
         return Admission()
 
     def tasks(self, split: str) -> list[Task]:
-        names = self._names(split)
-        admitted = [name for name in names if not self.admission.why(f"{name}/{self.families[name].current}")]
-        tasks = [self._task(name) for name in admitted]
+        tasks = [self.task_of(name, self.families[name].current) for name in self._names(split)]
         return self._capped(tasks) if split == self.train_split else tasks
 
     def verifiers(self, family: str) -> Mapping[str, str]:
@@ -79,15 +80,57 @@ class DesktopWorld(World):
     def refusal(self, family: str, verifier: str) -> str:
         if not self.families[family].verifiers[verifier].feasible:
             return "infeasible"
-        why = self.admission.why(f"{family}/{verifier}")
+        why = self.admission.why(_name(family, verifier))
         return "pre_solved" if why.startswith(SCORES) else "not_admitted" if why else ""
+
+    def refused(self, task: Task) -> str:
+        why = self.admission.why(_name(*_pair(task)))
+        return f"{why} ({self.admission.path}; scripts/osworld_admission.py tries it anew)" if why else ""
+
+    def admit(self, tasks: Sequence[Task], variants: bool, say: Callable[[str], None]) -> bool:
+        if self.admission.path is None:
+            return False
+        wanted = {_name(family, key): (family, key) for family, key in map(_pair, tasks)}
+        if variants:
+            wanted |= self.verifiers_of([family for family, _ in wanted.values()])
+        untried = {name: pair for name, pair in wanted.items() if name not in self.admission.tried}
+        if untried:
+            self.try_verifiers(untried, say)
+        return bool(untried)
+
+    def verifiers_of(self, families: Iterable[str]) -> dict[str, tuple[str, str]]:
+        """All verifiers of families, as (family, verifier) by the name that a verdict is kept under."""
+        return {_name(family, key): (family, key) for family in families for key in self.families[family].verifiers}
+
+    def try_verifiers(self, verifiers: Mapping[str, tuple[str, str]], say: Callable[[str], None]) -> None:
+        """Try verifiers, as `verifiers_of` gives them, whatever is known of them. `say` gets lines about it.
+
+        Raises TaskError if no desktop can be had, or if a verdict cannot be kept.
+        """
+        say(
+            f"trying {len(verifiers)} verifiers on desktops that nobody touches: those that score cannot be used "
+            f"({self.admission.path} keeps the verdicts)"
+        )
+        ended = itertools.count(1)
+
+        def on_end(name: str, why: str) -> None:
+            self.admission.keep(name, why)
+            if (number := next(ended)) % SAID == 0 or why or number == len(verifiers):
+                say(f"{number} of {len(verifiers)} tried: {name}" + (f" is refused: {why}" if why else ""))
+
+        envs = {name: partial(self.make_env, self.task_of(*pair)) for name, pair in verifiers.items()}
+        try:
+            run_coroutine(try_all(envs, self.capacity, on_end))
+        finally:
+            self.pool.close()  # episodes may be played in other processes
+            del self.pool
 
     def kind(self, task: Task) -> str:
         """The application, or "infeasible"."""
         family = self.families[task.payload["family"]]
         return family.application if self._verifier(task).feasible else INFEASIBLE
 
-    def make_env(self, task: Task) -> Env:
+    def make_env(self, task: Task) -> DesktopEnv:
         family = self.families[task.payload["family"]]
         return DesktopEnv(self.pool, self.oracle, family, self._verifier(task), self.images, self.options)
 
@@ -95,10 +138,8 @@ class DesktopWorld(World):
         return iter(self._verifier(task).solution) if self._verifier(task).solution else None
 
     def prepare(self, splits: Sequence[str]) -> None:
-        for split in splits:
-            names = self._names(split)
-            self.admission.warn(split, (f"{name}/{key}" for name in names for key in self.families[name].verifiers))
-        found = [self.families[task.payload["family"]] for split in splits for task in self.tasks(split)]
+        used = [task for split in splits for task in self.tasks(split) if not self.refused(task)]
+        found = [self.families[task.payload["family"]] for task in used]
         if any(family.needs_oracle for family in found):
             self.oracle.check()
             check_evaluators(found, Path(self.options.oracle))
@@ -109,7 +150,8 @@ class DesktopWorld(World):
             module = self._module()
             return [module] if module else []
         patterns = ("*.json*", "examples/*/*.json", "new_examples/*/*.json")
-        return sorted(path for pattern in patterns for path in self.folder.glob(pattern)) if self.folder else []
+        found = [path for pattern in patterns for path in self.folder.glob(pattern)] if self.folder else []
+        return sorted(path for path in found if not path.name.startswith(ADMISSION))
 
     def figures(self) -> dict[str, float]:
         return {"desktops_alive": float(self.pool.num_alive)}
@@ -145,23 +187,32 @@ class DesktopWorld(World):
     def _size(self, split: str) -> int:
         return self.options.size if split == "train" else self.options.eval_size
 
-    def _task(self, name: str) -> Task:
-        family = self.families[name]
-        return Task(id=name, payload=payload(name, family.current, family.verifiers[family.current].instruction))
+    def task_of(self, family: str, verifier: str) -> Task:
+        """A family's task with this verifier, in the verifier's own words."""
+        return Task(id=family, payload=payload(family, verifier, self.families[family].verifiers[verifier].instruction))
 
     def _verifier(self, task: Task) -> Verifier:
         return self.families[task.payload["family"]].verifiers[task.payload["verifier"]]
 
     def _capped(self, tasks: list[Task]) -> list[Task]:
         """Leave out the last tasks that cannot be done where they are more than their share: giving up would pay."""
-        feasible = sum(self._verifier(task).feasible for task in tasks)
+        feasible = sum(self._verifier(task).feasible for task in tasks if not self.refused(task))
         share = self.options.infeasible
         left = round(share / (1 - share) * feasible) if share < 1 else len(tasks)
         kept = []
         for task in tasks:
-            if not self._verifier(task).feasible:
+            if not self._verifier(task).feasible and not self.refused(task):
                 if left == 0:
                     continue
                 left -= 1
             kept.append(task)
         return kept
+
+
+def _name(family: str, verifier: str) -> str:
+    """The name that a verdict is kept under."""
+    return f"{family}/{verifier}"
+
+
+def _pair(task: Task) -> tuple[str, str]:
+    return task.payload["family"], task.payload["verifier"]
