@@ -259,12 +259,11 @@ def grouped_gae(group: Group, config: AlgorithmConfig, *, discount: float = 0.95
     """
     _check_range("discount", discount)
     _check_range("lam", lam)
-    states, longest = _by_state(group, config, discount), longest_of(group)
+    states = _by_state(group, config, discount)
     value = {state: sum(v for _, v in members) / len(members) for state, members in states.items()}
     turns, advantages = [], []
-    for t in group.valid:
+    for t, rewards in zip(group.valid, turn_rewards(group, config, discount), strict=True):
         ahead = [*(value[turn.state] for turn in t.turns[1:]), 0.0]
-        rewards = turn_rewards(t, config, longest, discount)
         errors = [r + discount * v - value[u.state] for r, v, u in zip(rewards, ahead, t.turns, strict=True)]
         turns += t.turns
         advantages += discounted(errors, discount * lam)
@@ -336,27 +335,30 @@ def lasting(signals: Sequence[float | None], longest: int, discount: float) -> l
     return known
 
 
-def turn_rewards(t: Trajectory, config: AlgorithmConfig, longest: int, discount: float) -> list[float]:
+def turn_rewards(group: Group, config: AlgorithmConfig, discount: float) -> list[list[float]]:
     """Each turn's own reward, for returns that are discounted: lambda times its step signal (`lasting`). The last turn
-    also gets w_o times by how much the episode's reward is above that of a plain failure.
+    also gets w_o times by how much the episode's reward is above that of a failure, or of the group's worst episode if
+    that is lower.
 
-    A failure that earned -1 would be the better the later it comes, and teach the policy never to end an episode.
-    GiGPO's published code gives failures 0, too.
+    A failure that earned less than 0 would be the better the later it comes, and teach the policy never to end an
+    episode. GiGPO's published code gives failures 0, too.
     """
-    rewards = [config.step_weight * s for s in lasting([turn.signal for turn in t.turns], longest, discount)]
-    if rewards:
-        failure = -1.0 if config.reward == "outcome" else 0.0
-        rewards[-1] += config.outcome_weight * ((t.reward or 0.0) - failure)
-    return rewards
+    rewards = [t.reward or 0.0 for t in group.valid]
+    failure, longest = min([-1.0 if config.reward == "outcome" else 0.0, *rewards]), longest_of(group)
+    found = []
+    for t, reward in zip(group.valid, rewards, strict=True):
+        own = [config.step_weight * s for s in lasting([turn.signal for turn in t.turns], longest, discount)]
+        if own:
+            own[-1] += config.outcome_weight * (reward - failure)
+        found.append(own)
+    return found
 
 
 def _by_state(group: Group, config: AlgorithmConfig, discount: float) -> dict[str, list[tuple[Turn, float]]]:
     """The turns that began in each state, with their discounted returns."""
     found: dict[str, list[tuple[Turn, float]]] = defaultdict(list)
-    longest = longest_of(group)
-    for t in group.valid:
-        returns = discounted(turn_rewards(t, config, longest, discount), discount)
-        for turn, value in zip(t.turns, returns, strict=True):
+    for t, rewards in zip(group.valid, turn_rewards(group, config, discount), strict=True):
+        for turn, value in zip(t.turns, discounted(rewards, discount), strict=True):
             found[turn.state].append((turn, value))
     return found
 

@@ -292,6 +292,15 @@ def test_a_failure_is_no_better_if_it_comes_later(name):
     assert {a for of_one in advantages(g) for a in of_one} == {0.0}
 
 
+def test_a_low_score_is_no_better_if_it_comes_later():
+    g = in_states(group(trajectory(-1, [()]), trajectory(-1, [()] * 3), trajectory(-1, [()])), "a", "abc", "a")
+    for t, reward in zip(g.trajectories, (-20.0, -200.0, -20.0), strict=True):
+        t.score = Score(success=False, reward=reward)
+    assign_advantages([g], rule("same_state", step_weight=0.0, reward="score", options={"weight": 100.0}))
+    (first,), (late, *_), (third,) = advantages(g)
+    assert first == third > late
+
+
 @pytest.mark.parametrize("name", ["same_state", "grouped_gae"])
 def test_an_early_wrong_end_is_no_better_than_a_try_that_goes_on_as_badly(name):
     g = in_states(group(trajectory(-1, [(-1,)]), trajectory(-1, [(-1,)] * 3)), "a", "abc")
