@@ -209,6 +209,7 @@ class Loop:
             state = checkpoint.load(newest, self.run.learners)
             self.step = state["step"]
             self.pool.load_state_dict(state["pool"])
+            self.pool.leave_out(self.run.domain.refusal)
             self.progress.line(f"resumed from {newest}")
         for path in (self.folder.metrics, self.folder.ledger):
             drop_after(path, self.step if newest else -1)

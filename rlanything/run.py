@@ -7,14 +7,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
 from rlanything.config.schema import Config
 from rlanything.config.section import Learner, Role
-from rlanything.domains.base import admitted
 from rlanything.domains.registry import make_domain
 from rlanything.engines.base import EngineStats, peak_memory_gb
 from rlanything.engines.chat import Chat
@@ -103,16 +101,20 @@ class Run:
     def _admit(self, splits: Sequence[str], say: Callable[[str], None]) -> list[Task]:
         """The tasks to train on, after everything that the run plays from `splits` was tried on this machine."""
         config, domain, originals = self.config, self.domain, list[Task]()
-        if self.plan.learners:
-            drawn = partial(training_tasks, config, domain, lambda line: None)
-            admitted(domain, drawn, say, variants=config.adaptation.enabled)
-            originals = training_tasks(config, domain, say)
-        for split in config.evaluation.splits:
-            admitted(domain, partial(evaluation_tasks, domain, split, config.evaluation.num_task), say)
-        for split in splits:
+        due = True
+        while due:  # what is refused may change what is drawn
+            due, lines = False, list[str]()
+            if self.plan.learners:
+                originals = training_tasks(config, domain, lines.append)
+                due |= domain.admit(originals, config.adaptation.enabled, say)
+            for split in dict.fromkeys(config.evaluation.splits):
+                due |= domain.admit(evaluation_tasks(domain, split, config.evaluation.num_task), False, say)
+        for split in dict.fromkeys(splits):
             tasks = domain.tasks(split)
             if whys := [f"{task.id}: {why}" for task in tasks if (why := domain.refusal(task))]:
-                say(f"{split}: {len(whys)} of {len(tasks)} tasks are left out; the first is {whys[0]}")
+                lines.append(f"{split}: {len(whys)} of its {len(tasks)} tasks are left out; the first is {whys[0]}")
+        for line in lines:
+            say(line)
         return originals
 
     def sleep(self) -> None:

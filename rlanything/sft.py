@@ -30,7 +30,7 @@ from rlanything.algorithm.samples import sample_sets
 from rlanything.config.schema import Config, ExperimentConfig, RolloutConfig
 from rlanything.config.sft import SftConfig
 from rlanything.conversations import encode, encode_file
-from rlanything.domains.base import Domain, admitted
+from rlanything.domains.base import Domain, admitted, split_tasks
 from rlanything.domains.parts import Conversation, RejectedTask, StepJudging, TestJudging
 from rlanything.domains.registry import make_domain, resolve_options
 from rlanything.domains.templates import load_templates
@@ -38,7 +38,7 @@ from rlanything.engines.base import request_seed
 from rlanything.engines.chat import Chat
 from rlanything.engines.chat_model import ChatModel, start_chat_model
 from rlanything.errors import ConfigError, RunError
-from rlanything.evaluation.play import drawn_tasks, evaluation_batch, evaluation_tasks, play
+from rlanything.evaluation.play import evaluation_batch, evaluation_tasks, play
 from rlanything.labelled import endless, labelled_episodes
 from rlanything.learner.deepspeed import Learner
 from rlanything.plan.models import check_role, check_tools
@@ -113,13 +113,20 @@ class WarmStart:
         logs.mkdir(parents=True, exist_ok=True)
         self.held_out: Sequence[Conversation] = ()  # judgements of the policy's episodes, for the measure
         self.held_out_samples: Sequence[Sample] = ()  # of the file, for the loss
-        if config.role == "policy":  # the measure plays them
-            admitted(domain, self._tasks, progress.line)
+        self._admit()
         self.source = self._samples(chat, logs / f"{name}_policy.log")  # finds bad data before a model is loaded
         self.model = start_chat_model(config.model, config.engine, config.seed, logs / f"{name}_engine.log", chat)
         training = config.training.model_copy(update={"num_update": 1, "num_epoch": 1, "kl_beta": 0.0})
         log = logs / f"{name}_learner.log"
         self.learner = Learner(config.model, training, config.max_update, 1.0, config.seed, log)
+
+    def _admit(self) -> None:
+        """Try what demonstrations, the policy's episodes and the measure will play."""
+        domain, config, say = self.domain, self.config, self.progress.line
+        splits = [config.measure_split] if config.data else [config.dataset.train_split, config.measure_split]
+        domain.prepare(splits)
+        for split in splits:
+            admitted(domain, partial(split_tasks, domain, split), say, variants=True)
 
     def _samples(self, chat: Chat, policy_log: Path) -> Iterator[Sample]:
         """The samples to learn, without an end. Bad data raises at once."""
@@ -148,7 +155,6 @@ class WarmStart:
     def _labelled(self, policy: ChatModel, chat: Chat, split: str, num: int) -> list[list[Conversation]]:
         """Episodes of the policy as judgements, without those that are too long for the reward model."""
         loop, limit = loop_config(self.config), self.config.engine.max_model_len
-        admitted(self.domain, partial(drawn_tasks, self.domain, split, num, self.config.seed), self.progress.line)
         episodes = run_coroutine(labelled_episodes(self.domain, policy, loop, split, num, self.progress))
         kept = [[c for c in steps if len(encode(chat, c).ids) <= limit] for steps in episodes]
         kept = [steps for steps in kept if steps]

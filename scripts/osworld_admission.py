@@ -1,9 +1,9 @@
 """Tries anew which tasks a backend can be used with: the set-up succeeds, and a desktop that nobody touched scores 0.
 
 `python scripts/osworld_admission.py config=FILE.yaml [split=NAME] [key=value ...]` plays every verifier of the split's
-families untouched, whatever is known of them, and keeps why which cannot be used in `admission_<backend>.json` in
-`dataset.path`, or in `admission_<function>_<backend>.json` beside the module of `dataset.options.families`. Runs try
-only what was never tried. They leave out what cannot be used, and the rewriter is not offered it.
+families untouched, whatever is known of them, and keeps the verdicts in `admission_<backend>.json` in `dataset.path`,
+or in `admission_<function>_<backend>.json` beside the module of `dataset.options.families`. Runs try what has no
+verdict. They leave out what cannot be used, and the rewriter is not offered it.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def main() -> None:
                 "dataset.path or dataset.options.families"
             )
         domain.prepare([split])
-        verifiers = world.verifiers_of([task.payload["family"] for task in domain.tasks(split)])
-        world.try_verifiers(verifiers, lambda line: print(line, flush=True))
-        refused = sum(bool(world.admission.why(name)) for name in verifiers)
-        print(f"{refused} of {len(verifiers)} verifiers are refused: {world.admission.path}")
+        families = [task.payload["family"] for task in domain.tasks(split)]
+        pairs = [(family, name) for family in families for name in world.families[family].verifiers]
+        whys = world.try_verifiers(pairs, lambda line: print(line, flush=True), anew=True)
+        print(f"{sum(map(bool, whys.values()))} of {len(whys)} verifiers cannot be used: {world.admission.path}")
 
 
 if __name__ == "__main__":

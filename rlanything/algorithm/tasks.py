@@ -3,15 +3,15 @@
 A rotation draws every active task once before it draws any again. Rewrites enter as candidates and are played beside
 the active tasks; their measured accuracy decides. One that is too easy may be made harder at once. An accepted variant
 replaces the variant that it was made from in the rotation, but never an original. It is drawn next, because it suits
-the policy now and a rotation may outlast the run. For the same reason a share of each draw may be variants of which some
-episodes, but not all, were solved last time.
+the policy now and a rotation may outlast the run. For the same reason a share of each draw may be variants of which
+some episodes, but not all, were solved last time.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -191,6 +191,13 @@ class TaskPool:
         """The events since the last call, for the ledger."""
         events, self.events = self.events, []
         return events
+
+    def leave_out(self, refused: Callable[[Task], str]) -> None:
+        """Remove the tasks that cannot be played. Raises ValueError if none is left."""
+        self.active = {id: task for id, task in self.active.items() if not refused(task)}
+        self.candidates = {id: c for id, c in self.candidates.items() if not refused(c.task)}
+        if not self.active:
+            raise ValueError("the task pool is empty: no task can be played")
 
     def state_dict(self) -> dict[str, Any]:
         """Everything, as JSON-ready data (call `drain_events` first: events belong to the ledger)."""

@@ -348,7 +348,7 @@ def playable(domain: Domain, split: str, tasks: Sequence[Task]) -> list[Task]:
     """Those tasks of a split that this machine does not refuse. Raises TaskError if there is none."""
     if tasks and not (found := [task for task in tasks if not domain.refusal(task)]):
         raise TaskError(
-            f"split {split}: this machine can play none of its {len(tasks)} tasks; the first is {tasks[0].id}: "
+            f"split {split}: this machine can play none of the {len(tasks)} tasks drawn; the first is {tasks[0].id}: "
             f"{domain.refusal(tasks[0])}"
         )
     return found if tasks else []

@@ -12,6 +12,7 @@ from rlanything.algorithm.diagnostics import SameAnswer, tally
 from rlanything.algorithm.summary import GroupSummary, summary
 from rlanything.config.load import to_yaml
 from rlanything.config.schema import Config
+from rlanything.domains.base import split_tasks
 from rlanything.domains.registry import make_domain, resolve_options
 from rlanything.errors import ConfigError, RunError
 from rlanything.evaluation.figures import summarise
@@ -104,7 +105,9 @@ def evaluate_split(split: str, run: Run, folder: RunFolder, progress: Progress) 
     tasks = evaluation_tasks(run.domain, split, config.evaluation.num_task)
     if done.is_file():
         raise RunError(f"{done}: was written by an earlier version; choose another experiment.name, or remove it")
-    groups = {id: g for path in (done, begun) for id, g in read_parts(path, tasks, run.domain.same_answer).items()}
+    known, same, wanted = split_tasks(run.domain, split), run.domain.same_answer, {task.id for task in tasks}
+    read = [item for path in (done, begun) for item in read_parts(path, known, same).items()]
+    groups = {id: group for id, group in read if id in wanted}  # a task may have been refused since
     found = [*parts(done), *parts(begun)]
     first_part = 1 + max((int(path.stem.partition("_")[2]) for path in found), default=-1)
     missing = [task for task in tasks if task.id not in groups]

@@ -18,8 +18,8 @@ def evaluation_tasks(domain: Domain, split: str, num: int) -> list[Task]:
 
 
 def drawn_tasks(domain: Domain, split: str, num: int, seed: int) -> list[Task]:
-    """`num` tasks of a split (0: all), drawn at random with a seed, less those that this machine refuses: what others
-    play does not depend on them. Raises TaskError if none is left."""
+    """`num` tasks of a split (0: all), drawn at random with a seed, less those that this machine refuses. Raises
+    TaskError if none is left."""
     tasks = split_tasks(domain, split)
     random.Random(f"{seed}/{split}").shuffle(tasks)
     return playable(domain, split, tasks[:num] if num else tasks)

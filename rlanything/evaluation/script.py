@@ -29,15 +29,20 @@ def play_scripts(config: Config, progress: Progress) -> None:
     with closing(make_domain(config)) as domain:
         domain.prepare(config.evaluation.splits)
         for split in config.evaluation.splits:
-            drawn = partial(evaluation_tasks, domain, split, config.evaluation.num_task)
-            tasks = admitted(domain, drawn, progress.line)
-            scripted = [task for task in tasks if domain.script(task) is not None]
-            if not scripted:
-                raise TaskError(f"split {split}: none of its {len(tasks)} tasks has a scripted solution")
+            drawn = partial(_scripted, domain, split, config.evaluation.num_task)
+            scripted = admitted(domain, drawn, progress.line)
             started, at_once = time.perf_counter(), domain.at_once(config.rollout.max_concurrent)
             with progress.phase(split, len(scripted)) as bar:
                 faults = asyncio.run(_play_all(domain, scripted, at_once, bar.advance))
             _print(domain, split, scripted, faults, time.perf_counter() - started, progress)
+
+
+def _scripted(domain: Domain, split: str, num: int) -> list[Task]:
+    """The tasks of an evaluation that have a scripted solution. Raises TaskError if none has."""
+    tasks = evaluation_tasks(domain, split, num)
+    if not (scripted := [task for task in tasks if domain.script(task) is not None]):
+        raise TaskError(f"split {split}: none of its {len(tasks)} tasks has a scripted solution")
+    return scripted
 
 
 async def _play_all(domain: Domain, tasks: Sequence[Task], at_once: int, on_end: Callable[[], None]) -> dict[str, str]:

@@ -212,6 +212,19 @@ def test_state_survives_json_and_goes_on_alike():
     assert copy.state_dict() == p.state_dict()
 
 
+def test_what_cannot_be_played_leaves_the_pool():
+    p = pool(3)
+    kept, gone = variant(p, p.active["q0"], Direction.EASIER), variant(p, p.active["q1"], Direction.EASIER)
+    for made in (kept, gone):
+        p.propose(made, 0.0, 1, "")
+    p.draw(2, 0)
+    p.leave_out(lambda task: "no disk" if task.root_id == "q1" else "")
+    assert [t.id for t in p.tasks()] == ["q0", "q2", kept.id]
+    assert {t.id for _ in range(3) for t in p.draw(2, 4)} == {"q0", "q2", kept.id}
+    with pytest.raises(ValueError, match="no task can be played"):
+        p.leave_out(lambda task: "no disk")
+
+
 def test_a_pool_without_tasks_or_with_an_id_twice_is_refused():
     with pytest.raises(ValueError, match="holds no task"):
         TaskPool.of([], 0.2, 0.8, 0)

@@ -72,7 +72,7 @@ class OsworldDomain(Domain):
             self._check_desktops()
 
     def refusal(self, task: Task) -> str:
-        return self.world.refused(task)
+        return self.world.refusal(task)
 
     def admit(self, tasks: Sequence[Task], variants: bool, say: Callable[[str], None]) -> bool:
         return self.world.admit(tasks, variants, say)

@@ -27,7 +27,7 @@ class FamilyRewriting(Rewriting):
 
     def parse(self, text: str, task: Task, direction: Direction, task_id: str) -> Task:
         """The proposed variant. Raises RejectedTask by reason: no_proposal, schema, unknown_verifier, one of the
-        backend's (`World.refusal`), too_long or unchanged."""
+        backend's (`World.variant_refusal`), too_long or unchanged."""
         found = last_object(text, ())
         if found is None:
             raise RejectedTask("no_proposal", 'no JSON object {"check": "instruction"}')
@@ -37,7 +37,7 @@ class FamilyRewriting(Rewriting):
         [name], family = found, task.payload["family"]
         if name not in (known := self.world.verifiers(family)):
             raise RejectedTask("unknown_verifier", f"{name}, expected one of {', '.join(self.world.offered(family))}")
-        if why := self.world.refusal(family, name):
+        if why := self.world.variant_refusal(family, name):
             raise RejectedTask(why, f"{name}, expected one of {', '.join(self.world.offered(family))}")
         words = " ".join((texts[0] or known[name]).split())
         if not words.isprintable():

@@ -32,14 +32,14 @@ class World(ABC):
         """The instructions of a family's verifiers, by the verifier's name."""
 
     @abstractmethod
-    def refusal(self, family: str, verifier: str) -> str:
+    def variant_refusal(self, family: str, verifier: str) -> str:
         """Why no variant may ask for a verifier; "" if one may.
 
         `infeasible`: it cannot be done, and variants of that kind would pay a policy that gives up. `pre_solved`: a
         desktop that nobody touched fulfils it. `not_admitted`: this backend cannot set it up or evaluate it.
         """
 
-    def refused(self, task: Task) -> str:
+    def refusal(self, task: Task) -> str:
         """Why this backend cannot play a task; "" if it can, or if nobody tried."""
         return ""
 
@@ -50,7 +50,7 @@ class World(ABC):
 
     def offered(self, family: str) -> Mapping[str, str]:
         """Return the instructions of the verifiers that a variant may ask for."""
-        return {name: text for name, text in self.verifiers(family).items() if not self.refusal(family, name)}
+        return {name: text for name, text in self.verifiers(family).items() if not self.variant_refusal(family, name)}
 
     @abstractmethod
     def kind(self, task: Task) -> str:

@@ -238,7 +238,8 @@ def test_families_of_a_function_are_tried_and_refused_like_those_of_a_folder(tmp
     domain = domain_of("", families="families_tried:rows")
     assert len(domain.tasks("train")) == 1
     assert domain.world.admission.path == tmp_path / "admission_rows_local.json"
-    domain.world.admission.path.write_text(json.dumps({"mine/short": "an untouched desktop scores 1"}))
+    name = domain.world.verdict_name("mine", "short")
+    domain.world.admission.path.write_text(json.dumps({name: "an untouched desktop scores 1"}))
     domain = domain_of("", families="families_tried:rows")
     assert domain.refusal(domain.tasks("train")[0]).startswith("an untouched desktop scores 1")
 
@@ -263,8 +264,9 @@ WIDER = {**OWN, "verifiers": {**OWN["verifiers"], "wide": checked(kind="exists",
 )
 def test_variants_of_a_family_choose_a_verifier_that_may_be_used_and_words(tmp_path, text, reason):
     family = {**WIDER, "verifiers": {**WIDER["verifiers"], "wider": checked(kind="exists", path="~/c")}}
-    refused = {"family/mine/wide": "an untouched desktop scores 1", "family/mine/wider": "set-up step 1: no disk"}
-    domain = domain_of(folder_of(tmp_path, families=[family], admission_local=refused))
+    domain = domain_of(folder_of(tmp_path, families=[family]))
+    domain.world.admission.verdicts[domain.world.verdict_name("family/mine", "wide")] = "an untouched desktop scores 1"
+    domain.world.admission.faults[domain.world.verdict_name("family/mine", "wider")] = "set-up step 1: no disk"
     [task] = domain.tasks("train")
     with pytest.raises(RejectedTask) as why:
         domain.rewriting.parse(text, task, Direction.HARDER, "v")

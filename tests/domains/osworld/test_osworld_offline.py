@@ -86,8 +86,8 @@ def test_every_offline_task_but_two_is_admitted(domain):
     99146c54 scores 1 as soon as Chromium 156 has written its preferences. a462a795 wants a user that a desktop lacks.
     """
     world, whys = domain.world, dict[str, str]()
-    pairs = world.verifiers_of(offline())
-    envs = {name: partial(world.make_env, world.task_of(*pair)) for name, pair in pairs.items()}
+    tasks = [world.task_of(name, world.families[name].current) for name in offline()]
+    envs = {task.id: partial(world.make_env, task) for task in tasks}
     asyncio.run(try_all(envs, world.capacity, whys.__setitem__))
     assert len(offline()) == len(whys) == 42
     found = {name[:8]: why for name, why in whys.items() if why}

@@ -33,7 +33,7 @@ class CanvasWorld(World):
     def verifiers(self, family: str) -> Mapping[str, str]:
         return {name: instruction(v.goals) for name, v in self.library.verifiers(family).items()}
 
-    def refusal(self, family: str, verifier: str) -> str:
+    def variant_refusal(self, family: str, verifier: str) -> str:
         return "" if verifier in self.library.feasible(family) else "infeasible"
 
     def kind(self, task: Task) -> str:

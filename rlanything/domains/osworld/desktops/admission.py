@@ -1,22 +1,28 @@
 """Tells which verifiers a backend can be used with: their set-up succeeds, and an untouched desktop scores 0.
 
-A run tries what nobody tried yet, before it loads models, and keeps the verdicts in a file. Generated families need
-none: their scripts are tests.
+A run tries what nobody tried yet, before it loads models, and keeps the verdicts in a file. What broke (set-up, files,
+evaluator) is left out of this run alone: the next one tries it again. Generated families need no tries: their scripts
+are tests.
 """
 
 import asyncio
+import fcntl
 import json
 import os
-from collections.abc import Callable, Mapping
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rlanything.domains.osworld.actions import Action
+from rlanything.domains.osworld.desktops.client import DesktopFault
 from rlanything.domains.osworld.desktops.env import DesktopEnv
 from rlanything.errors import ClearError, TaskError
 
-SCORES = "an untouched desktop scores"  # begins a reason
-ATTEMPTS = 2  # at a verifier whose desktop breaks: a fault that passes must not refuse it for good
+SCORES = "an untouched desktop scores"  # begins a verdict
+UNSOLVED = "giving up does not solve it, although it cannot be done"  # a verdict
+ATTEMPTS = 2  # at a verifier whose desktop breaks
 UNTOUCHED_S = 5.0  # programs write settings a while after they start, which some evaluators take for the solution
 
 
@@ -25,73 +31,109 @@ class Admission:
     """Tells which verifiers one backend can be used with."""
 
     path: Path | None = None
-    """The file that keeps it; None if the families are generated."""
-    tried: dict[str, str] = field(default_factory=dict)
-    """Verifiers (`family/verifier`) that were tried, with the reason why they cannot be used, or an empty text."""
+    """The file that keeps the verdicts; None if the families are generated."""
+    verdicts: dict[str, str] = field(default_factory=dict)
+    """Why verifiers cannot be used, or an empty text, by a name that tells what was tried."""
+    faults: dict[str, str] = field(default_factory=dict)
+    """What broke in this process when verifiers were tried, likewise."""
 
     @classmethod
     def read(cls, path: Path) -> "Admission":
         """Read a file. If it is not there, no verifier was tried. Raises TaskError if it cannot be read."""
         try:
-            return cls(path=path, tried=json.loads(path.read_bytes()) if path.is_file() else {})
+            found = json.loads(path.read_bytes()) if path.is_file() else {}
         except (OSError, ValueError) as error:
             raise TaskError(f"{path}: {error}; remove it, and all verifiers are tried anew") from error
+        if not isinstance(found, dict) or not all(isinstance(why, str) for why in found.values()):
+            raise TaskError(f"{path}: found no verdicts by name; remove it, and all verifiers are tried anew")
+        return cls(path=path, verdicts=found)
 
-    def why(self, verifier: str) -> str:
+    def why(self, name: str) -> str:
         """Return why a verifier cannot be used; empty if it can, or if nobody tried."""
-        return self.tried.get(verifier, "")
+        return self.verdicts.get(name) or self.faults.get(name, "")
 
-    def keep(self, verifier: str, why: str) -> None:
-        """Keep a verdict, beside those that other runs found meanwhile. Raises TaskError if it cannot be written."""
+    def is_known(self, name: str) -> bool:
+        """True if the file has a verdict, or if this process tried it."""
+        return name in self.verdicts or name in self.faults
+
+    def keep(self, name: str, why: str) -> None:
+        """Keep a verdict in the file, a fault in this process. Raises TaskError if the file cannot be written."""
+        if why and why != UNSOLVED and not why.startswith(SCORES):
+            self.faults[name] = why
+            return
+        self.verdicts[name] = why
         assert self.path
-        self.tried[verifier] = why
-        part = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        part = self.path.with_suffix(f".{uuid.uuid4().hex}.part")
         try:
-            part.write_text(json.dumps(Admission.read(self.path).tried | {verifier: why}, indent=1), encoding="utf-8")
+            part.write_text(json.dumps(self.verdicts, indent=1), encoding="utf-8")
             os.replace(part, self.path)
         except OSError as error:
+            raise TaskError(f"{self.path} keeps which verifiers can be used, and cannot be written: {error}") from error
+
+    @contextmanager
+    def locked(self, say: Callable[[str], None]) -> Iterator[None]:
+        """Hold the file's lock while the block runs, and know what others kept before: runs that begin together try
+        nothing twice. `say` is told if another run holds it. Raises TaskError if the folder cannot be written."""
+        assert self.path
+        try:
+            lock = open(self.path.with_suffix(".lock"), "a")
+        except OSError as error:
             raise TaskError(
-                f"{self.path}: cannot be written ({error}); it keeps which verifiers can be used"
+                f"{self.path} keeps which verifiers can be used, and its folder cannot be written ({error}): make it "
+                "writable, or copy the tasks into a folder that is"
             ) from error
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                say(f"waiting for another run that tries verifiers for {self.path}")
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            self.verdicts = Admission.read(self.path).verdicts
+            yield
 
 
 async def try_all(
     envs: Mapping[str, Callable[[], DesktopEnv]], at_once: int, on_end: Callable[[str, str], None]
 ) -> None:
-    """Play verifiers (`family/verifier`) untouched, `at_once` beside one another. `envs` makes each one's environment.
+    """Play verifiers untouched, `at_once` beside one another. `envs` makes the environment of each by its name.
 
-    `on_end` gets each verifier with the reason why it cannot be used, or "". Raises TaskError if no desktop can be had,
-    which says nothing of a verifier.
+    `on_end` gets each name with the reason why the verifier cannot be used, or "". Raises TaskError if no desktop can
+    be had at all, which says nothing of a verifier.
     """
-    limit = asyncio.Semaphore(at_once)
+    limit, leased = asyncio.Semaphore(at_once), set[bool]()
 
     async def one(name: str) -> None:
         async with limit:
             for left in reversed(range(ATTEMPTS)):
-                env = envs[name]()
+                env: DesktopEnv | None = None
                 try:
+                    env = envs[name]()
                     why = await _refusal(env)
                     break
                 except ClearError:
                     raise
                 except Exception as fault:  # desktops and evaluators are third-party code
                     why = str(fault) or type(fault).__name__
-                    if not env.leased and not left:
+                    leased.add(env is not None and env.leased)
+                    if True not in leased and not left:
                         raise TaskError(f"no desktop can be had to try {name}: {why}") from fault
+        leased.add(True)
         on_end(name, why)
 
     await asyncio.gather(*map(one, envs))
 
 
 async def _refusal(env: DesktopEnv) -> str:
-    """Why a verifier cannot be used; "" if it can."""
+    """Why a verifier cannot be used; "" if it can. Raises DesktopFault if the desktop ended."""
     feasible = env.verifier.feasible
     untouched = Action(kind="wait", time=UNTOUCHED_S) if feasible else Action(kind="terminate", status="failure")
     try:
         await env.reset()
         score = await env.score(await env.step(untouched.to_json()))
+        if env.desktop and env.desktop.ended_by:
+            raise DesktopFault(f"the untouched desktop ended: {env.desktop.ended_by}")
     finally:
         await env.close()
     if feasible:
         return f"{SCORES} {score.reward:g}" if score.reward else ""
-    return "" if score.success else "giving up does not solve it, although it cannot be done"
+    return "" if score.success else UNSOLVED

@@ -40,10 +40,8 @@ class DesktopDemonstrating(Demonstrating):
         self._thread = ThreadPoolExecutor(1, "demonstrations")
 
     def conversations(self, role: str, split: str, seed: int) -> Iterator[Conversation]:
-        names = dict.fromkeys(
-            task.payload["family"] for task in self.world.tasks(split) if not self.world.refused(task)
-        )
-        families = [family for name in names if _scripted(family := self.world.families[name])]
+        names = dict.fromkeys(task.payload["family"] for task in self.world.tasks(split))
+        families = [family for name in names if self._scripted(family := self.world.families[name])]
         if not families:
             raise TaskError(
                 f"split {split}: no task has a scripted solution, so nothing can be demonstrated; leave dataset.path "
@@ -62,7 +60,7 @@ class DesktopDemonstrating(Demonstrating):
 
     def _act(self, family: Family, rng: random.Random) -> Iterator[Conversation]:
         """Yield each step of an episode, after the prompt that a policy with the last screens reads."""
-        verifier = rng.choice(_scripted(family))
+        verifier = rng.choice(self._scripted(family))
         first, steps = self._play(family, verifier, verifier.solution)
         for i, step in enumerate(steps):
             limit = self.world.options.max_screens
@@ -71,7 +69,8 @@ class DesktopDemonstrating(Demonstrating):
 
     def _judge(self, family: Family, rng: random.Random) -> Iterator[Conversation]:
         """Yield judgements of an episode's steps. The episode follows the script until a wrong step ends it."""
-        verifier, others = rng.choice(_scripted(family)), _scripted(family)
+        others = self._scripted(family)
+        verifier = rng.choice(others)
         right = next((i for i in range(len(verifier.solution)) if rng.random() < ERRORS), len(verifier.solution))
         actions = list(verifier.solution[:right])
         if right < len(verifier.solution):
@@ -88,6 +87,11 @@ class DesktopDemonstrating(Demonstrating):
         """Yield the choice of a harder or an easier verifier, or nothing if there is none."""
         if chosen := choice(self.world.offered(family.id), self._ways(family), rng, self.style):
             yield _answered(*chosen)
+
+    def _scripted(self, family: Family) -> list[Verifier]:
+        """The verifiers with a scripted solution that this backend does not refuse."""
+        task_of, refusal = self.world.task_of, self.world.refusal
+        return [v for name, v in family.verifiers.items() if v.solution and not refusal(task_of(family.id, name))]
 
     def _ways(self, family: Family) -> dict[str, int]:
         """The lengths of the scripted solutions of what a variant may ask for."""
@@ -122,10 +126,6 @@ class DesktopDemonstrating(Demonstrating):
                     raise
                 logger.warning("a demonstration is played anew: %s", fault)
         raise AssertionError
-
-
-def _scripted(family: Family) -> list[Verifier]:
-    return [verifier for verifier in family.verifiers.values() if verifier.solution]
 
 
 def _response(action: Action) -> str:

@@ -1,6 +1,7 @@
 """Guests of OSWorld that somebody else runs: reached over HTTP, reset by the user's command."""
 
 import asyncio
+import os
 import subprocess
 import tempfile
 import time
@@ -58,20 +59,21 @@ class EndpointDesktop:
         words = [
             w.replace("{endpoint}", self.text).replace("{index}", str(self.index)) for w in self.options.reset_command
         ]
-        # An event loop that ends while asyncio makes a process never ends (CPython 3.11), hence a thread. The output is
-        # a file, because programs that the command leaves behind would keep a pipe open.
+        # An event loop that ends while asyncio makes a process never ends (CPython 3.11), so it is polled. The output
+        # is a file, because programs that the command leaves behind would keep a pipe open.
         with tempfile.TemporaryFile() as output:
             process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
             try:
                 async with asyncio.timeout(self.options.reset_s):
-                    await asyncio.to_thread(process.wait)
+                    while process.poll() is None:
+                        await asyncio.sleep(0.02)
             except TimeoutError:
                 limit = f"{self.options.reset_s:g} s for {self.text}"
                 raise DesktopFault(f"reset_command did not end in {limit}") from None
             finally:
                 process.kill()
                 process.wait()
-            output.seek(0)
+            output.seek(max(0, output.seek(0, os.SEEK_END) - 1000))
             told = output.read().decode(errors="replace").strip()[-300:]
         if process.returncode:
             raise DesktopFault(f"reset_command ended with {process.returncode} for {self.text}: {told}")

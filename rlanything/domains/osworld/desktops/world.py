@@ -1,8 +1,10 @@
 """Real desktops as a backend of OSWorld: the tasks of a folder, or generated ones."""
 
+import hashlib
 import itertools
+import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -77,53 +79,63 @@ class DesktopWorld(World):
     def verifiers(self, family: str) -> Mapping[str, str]:
         return {name: verifier.instruction for name, verifier in self.families[family].verifiers.items()}
 
-    def refusal(self, family: str, verifier: str) -> str:
+    def variant_refusal(self, family: str, verifier: str) -> str:
         if not self.families[family].verifiers[verifier].feasible:
             return "infeasible"
-        why = self.admission.why(_name(family, verifier))
+        why = self.admission.why(self.verdict_name(family, verifier))
         return "pre_solved" if why.startswith(SCORES) else "not_admitted" if why else ""
 
-    def refused(self, task: Task) -> str:
-        why = self.admission.why(_name(*_pair(task)))
-        return f"{why} ({self.admission.path}; scripts/osworld_admission.py tries it anew)" if why else ""
+    def refusal(self, task: Task) -> str:
+        name = self.verdict_name(task.payload["family"], task.payload["verifier"])
+        if why := self.admission.verdicts.get(name):
+            return f"{why} ({self.admission.path}; scripts/osworld_admission.py tries its split anew)"
+        return self.admission.why(name)
 
     def admit(self, tasks: Sequence[Task], variants: bool, say: Callable[[str], None]) -> bool:
         if self.admission.path is None:
             return False
-        wanted = {_name(family, key): (family, key) for family, key in map(_pair, tasks)}
+        pairs = [(task.payload["family"], task.payload["verifier"]) for task in tasks]
         if variants:
-            wanted |= self.verifiers_of([family for family, _ in wanted.values()])
-        untried = {name: pair for name, pair in wanted.items() if name not in self.admission.tried}
+            pairs += [(family, name) for family, _ in pairs for name in self.families[family].verifiers]
+        untried = {pair for pair in pairs if not self.admission.is_known(self.verdict_name(*pair))}
         if untried:
-            self.try_verifiers(untried, say)
+            self.try_verifiers([pair for pair in dict.fromkeys(pairs) if pair in untried], say)
         return bool(untried)
 
-    def verifiers_of(self, families: Iterable[str]) -> dict[str, tuple[str, str]]:
-        """All verifiers of families, as (family, verifier) by the name that a verdict is kept under."""
-        return {_name(family, key): (family, key) for family in families for key in self.families[family].verifiers}
+    def try_verifiers(
+        self, pairs: Sequence[tuple[str, str]], say: Callable[[str], None], anew: bool = False
+    ) -> dict[str, str]:
+        """Try verifiers, as (family, verifier); `anew` tries those that have a verdict, too. `say` gets lines about it.
 
-    def try_verifiers(self, verifiers: Mapping[str, tuple[str, str]], say: Callable[[str], None]) -> None:
-        """Try verifiers, as `verifiers_of` gives them, whatever is known of them. `say` gets lines about it.
-
-        Raises TaskError if no desktop can be had, or if a verdict cannot be kept.
+        Returns why each cannot be used, or "", by the name of its verdict. Raises TaskError if no desktop can be had,
+        or if a verdict cannot be kept.
         """
-        say(
-            f"trying {len(verifiers)} verifiers on desktops that nobody touches: those that score cannot be used "
-            f"({self.admission.path} keeps the verdicts)"
-        )
-        ended = itertools.count(1)
+        ended, admission = itertools.count(1), self.admission
+        with admission.locked(say):
+            named = {self.verdict_name(*pair): pair for pair in pairs}
+            untried = {name: pair for name, pair in named.items() if anew or name not in admission.verdicts}
+            say(
+                f"trying {len(untried)} verifiers on desktops that nobody touches; those that cannot be set up, or "
+                f"that score, are left out ({admission.path} keeps the verdicts)"
+            )
 
-        def on_end(name: str, why: str) -> None:
-            self.admission.keep(name, why)
-            if (number := next(ended)) % SAID == 0 or why or number == len(verifiers):
-                say(f"{number} of {len(verifiers)} tried: {name}" + (f" is refused: {why}" if why else ""))
+            def on_end(name: str, why: str) -> None:
+                admission.keep(name, why)
+                if (number := next(ended)) % SAID == 0 or why or number == len(untried):
+                    say(f"{number} of {len(untried)} tried" + (f"; left out: {name}: {why}" if why else ""))
 
-        envs = {name: partial(self.make_env, self.task_of(*pair)) for name, pair in verifiers.items()}
-        try:
-            run_coroutine(try_all(envs, self.capacity, on_end))
-        finally:
-            self.pool.close()  # episodes may be played in other processes
-            del self.pool
+            try:
+                envs = {name: partial(self.make_env, self.task_of(*pair)) for name, pair in untried.items()}
+                run_coroutine(try_all(envs, self.capacity, on_end))
+            finally:
+                self._end()  # episodes may be played in other processes
+        return {name: admission.why(name) for name in named}
+
+    def verdict_name(self, family: str, verifier: str) -> str:
+        """The name that a verdict is kept under. It tells what was tried: a task that was changed is tried anew."""
+        known = self.families[family]
+        tried = json.dumps([known.config, known.verifiers[verifier].evaluator], sort_keys=True)
+        return f"{family}/{verifier} {hashlib.blake2b(tried.encode(), digest_size=4).hexdigest()}"
 
     def kind(self, task: Task) -> str:
         """The application, or "infeasible"."""
@@ -138,7 +150,7 @@ class DesktopWorld(World):
         return iter(self._verifier(task).solution) if self._verifier(task).solution else None
 
     def prepare(self, splits: Sequence[str]) -> None:
-        used = [task for split in splits for task in self.tasks(split) if not self.refused(task)]
+        used = [task for split in splits for task in self.tasks(split) if not self.refusal(task)]
         found = [self.families[task.payload["family"]] for task in used]
         if any(family.needs_oracle for family in found):
             self.oracle.check()
@@ -157,8 +169,13 @@ class DesktopWorld(World):
         return {"desktops_alive": float(self.pool.num_alive)}
 
     def close(self) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        """End desktops and evaluators. They start again when they are needed."""
         if "pool" in vars(self):
             self.pool.close()
+            del self.pool
         self.oracle.close()
 
     def _module(self) -> Path | None:
@@ -196,23 +213,14 @@ class DesktopWorld(World):
 
     def _capped(self, tasks: list[Task]) -> list[Task]:
         """Leave out the last tasks that cannot be done where they are more than their share: giving up would pay."""
-        feasible = sum(self._verifier(task).feasible for task in tasks if not self.refused(task))
+        feasible = sum(self._verifier(task).feasible for task in tasks if not self.refusal(task))
         share = self.options.infeasible
         left = round(share / (1 - share) * feasible) if share < 1 else len(tasks)
         kept = []
         for task in tasks:
-            if not self._verifier(task).feasible and not self.refused(task):
+            if not self._verifier(task).feasible and not self.refusal(task):
                 if left == 0:
                     continue
                 left -= 1
             kept.append(task)
         return kept
-
-
-def _name(family: str, verifier: str) -> str:
-    """The name that a verdict is kept under."""
-    return f"{family}/{verifier}"
-
-
-def _pair(task: Task) -> tuple[str, str]:
-    return task.payload["family"], task.payload["verifier"]
