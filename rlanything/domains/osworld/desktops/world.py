@@ -114,10 +114,11 @@ class DesktopWorld(World):
         with admission.locked(say):
             named = {self.verdict_name(*pair): pair for pair in pairs}
             untried = {name: pair for name, pair in named.items() if anew or name not in admission.verdicts}
-            say(
-                f"trying {len(untried)} verifiers on desktops that nobody touches; those that cannot be set up, or "
-                f"that score, are left out ({admission.path} keeps the verdicts)"
-            )
+            if untried:  # another run may have tried them meanwhile
+                say(
+                    f"trying {len(untried)} verifiers on desktops that nobody touches; those that cannot be set up, or "
+                    f"that score, are left out ({admission.path} keeps the verdicts)"
+                )
 
             def on_end(name: str, why: str) -> None:
                 admission.keep(name, why)
