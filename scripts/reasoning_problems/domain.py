@@ -75,13 +75,14 @@ class GeneratedDemonstrating(Demonstrating):
         kinds = [kind for kind in KINDS if kind in found]
         easy = [task for task in tasks if task.payload["kind"] == EASY]
         others = [task for task in tasks if task.payload["kind"] != EASY]
+        by_kind = [[task for task in tasks if task.payload["kind"] == kind] for kind in kinds]
         share = self.domain.options.easy_share if role == "policy" and easy and others else len(easy) / len(tasks)
         while True:
             task = rng.choice(easy if rng.random() < share else others)
             if role == "reward":
                 yield from self._judged(task, rng)
-            elif role == "rewriter":
-                yield self._rewritten(task, kinds, rng)
+            elif role == "rewriter":  # a few problems in a hundred have many calls, and their variants are wanted most
+                yield self._rewritten(rng.choice(rng.choice(by_kind)), kinds, rng)
             else:
                 yield self.shown.solution(task, with_calls=self._calls(task, rng))
 
