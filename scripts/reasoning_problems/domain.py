@@ -22,10 +22,10 @@ from rlanything.domains.reasoning.domain import ReasoningDomain, ReasoningOption
 from rlanything.errors import TaskError
 from rlanything.types import Direction, Group, Prompt, Score, Task, Trajectory, Turn, assistant
 
-from .generator import EASY, FAMILIES, FIVE, FOUR, ONE, SEVEN, THREE, TWO, draw, shown
+from .generator import EASY, FAMILIES, FIVE, FOUR, ONE, SEVEN, SIX, THREE, TWO, draw, make_row, shown
 from .judging import DueStepJudging
 
-KINDS = (EASY, ONE, TWO, THREE, FOUR, FIVE, SEVEN)  # from easy to hard
+KINDS = (EASY, ONE, TWO, THREE, FOUR, FIVE, SIX, SEVEN)  # from easy to hard
 BRANCHES = {family.cells[1]: family.otherwise for family in FAMILIES if family.otherwise}
 OTHER_BRANCH = BRANCHES | {odd: even for even, odd in BRANCHES.items()}
 EASY_CALLS = 0.15  # share of demonstrations of easy problems that call the tool
@@ -72,17 +72,17 @@ class GeneratedDemonstrating(Demonstrating):
 
     def _endless(self, role: str, tasks: list[Task], rng: random.Random) -> Iterator[Conversation]:
         found = {task.payload["kind"] for task in tasks}
-        kinds = [kind for kind in KINDS if kind in found]
+        kinds = [kind for kind in KINDS if kind in found or FIVE in found]  # runs may train on longer chains
         easy = [task for task in tasks if task.payload["kind"] == EASY]
         others = [task for task in tasks if task.payload["kind"] != EASY]
-        by_kind = [[task for task in tasks if task.payload["kind"] == kind] for kind in kinds]
         share = self.domain.options.easy_share if role == "policy" and easy and others else len(easy) / len(tasks)
         while True:
             task = rng.choice(easy if rng.random() < share else others)
             if role == "reward":
                 yield from self._judged(task, rng)
-            elif role == "rewriter":  # a few problems in a hundred have many calls, and their variants are wanted most
-                yield self._rewritten(rng.choice(rng.choice(by_kind)), kinds, rng)
+            elif role == "rewriter":  # few of the split's problems have many calls, and their variants are wanted most
+                made = make_row(rng, {rng.choice(kinds): 1.0})
+                yield self._rewritten(replace(task, payload=made), kinds, rng)
             else:
                 yield self.shown.solution(task, with_calls=self._calls(task, rng))
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 EASY, ONE, TWO = "easy", "one call", "two calls"
-THREE, FOUR, FIVE, SEVEN = "three calls", "four calls", "five calls", "seven calls"
+THREE, FOUR, FIVE, SIX, SEVEN = "three calls", "four calls", "five calls", "six calls", "seven calls"
 SHARES = {EASY: 1.0, ONE: 1.0, TWO: 1.0}  # of the kinds, relative to one another
 MAX_FRUITLESS = 20_000  # draws without a new problem, after which there is none left
 ASIDES = ("", "", "", "The shop opened {x} years ago. ", "It is {x} degrees outside. ", "Page {x} says: ")
@@ -119,7 +119,7 @@ FAMILIES = (
             otherwise="n=3*n+1\nprint(n)",
             num_branch=num,
         )
-        for kind, num in ((THREE, 2), (FOUR, 3), (FIVE, 4), (SEVEN, 6))
+        for kind, num in ((THREE, 2), (FOUR, 3), (FIVE, 4), (SIX, 5), (SEVEN, 6))
         for words, sign in (("times", "*"), ("plus", "+"))
     ),
 )

@@ -154,22 +154,27 @@ def test_demonstrations_of_the_policy_call_or_answer_right_away_and_are_right(do
 
 
 def test_rewritten_problems_are_proven_and_go_up_or_down_by_a_kind(domain):
-    task_of = {task.id: task for task in domain.tasks("train")}
-    kinds = [EASY, ONE, TWO]
+    kinds, seen = [EASY, ONE, TWO], set()
+    [task, *_] = domain.tasks("train")
 
     async def prove(made):
-        said = made.messages[-1]["content"]
-        variant = domain.rewriting.parse(said, task_of[made.key], Direction.HARDER, "v")
+        variant = domain.rewriting.parse(made.messages[-1]["content"], task, Direction.HARDER, "v")
         return await domain.rewriting.prove(variant)
+
+    def kind_of(question):
+        [family] = [f for f in FAMILIES if any(matches(wording, question) for wording in f.wordings)]
+        return family.kind
 
     shown = [made.messages[0]["content"] for made in islice(domain.demonstrations("rewriter", "train", 0), 40)]
     assert 5 <= sum(asked.startswith("Original problem: ") for asked in shown) <= 20, "variants get variants, too"
     for made in islice(domain.demonstrations("rewriter", "train", 0), 40):
-        variant, task = asyncio.run(prove(made)), task_of[made.key]
-        harder = made.messages[0]["content"].endswith("Make it harder.")
-        [family] = [f for f in FAMILIES if any(matches(wording, variant.payload["question"]) for wording in f.wordings)]
-        place = kinds.index(task.payload["kind"]) + (1 if harder else -1)
-        assert family.kind == kinds[min(max(place, 0), 2)]
+        variant, asked = asyncio.run(prove(made)), made.messages[0]["content"]
+        [problem] = re.findall(r"^Problem: (.*)$", asked, re.MULTILINE)
+        before = kind_of(problem)
+        place = kinds.index(before) + (1 if asked.endswith("Make it harder.") else -1)
+        assert kind_of(variant.payload["question"]) == kinds[min(max(place, 0), 2)]
+        seen.add(before)
+    assert seen == set(kinds)
 
 
 def steps_of(asked):
@@ -178,7 +183,9 @@ def steps_of(asked):
 
 
 def matches(wording, question):
-    return re.fullmatch(re.sub(r"\\{[abc]\\}", r"\\d+", re.escape(wording)), question)
+    """True if the question, or its end after an aside, has this wording."""
+    pattern = re.sub(r"\\{[abc]\\}", r"\\d+", re.escape(wording))
+    return re.search(rf"(^|[.:] ){pattern}$", question)
 
 
 def test_judged_steps_are_right_and_wrong_and_what_was_due_decides_their_scores(domain):
