@@ -133,7 +133,7 @@ class Loop:
         if not config.enabled:
             return {}
         room = config.max_candidate - len(self.pool.candidates)
-        requests = self.pool.rewrite_requests(groups, room, self.config.rollout.min_group, config.pursue)
+        requests = self.pool.rewrite_requests(groups, room, self.config.rollout.min_group)
         with self.progress.phase("rewrite"):
             seed = str(self.config.experiment.seed)
             counts = await rewrite(requests, self.pool, run.models["rewriter"], run.domain, config, seed, step)

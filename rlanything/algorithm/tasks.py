@@ -1,10 +1,9 @@
 """The pool of tasks: a pure state machine with a ledger of everything that happened to a task.
 
 A rotation draws every active task once before it draws any again. Rewrites enter as candidates and are played beside
-the active tasks; their measured accuracy decides. One that is too easy may be made harder at once. An accepted variant
-replaces the variant that it was made from in the rotation, but never an original. It is drawn next, because it suits
-the policy now and a rotation may outlast the run. For the same reason a share of each draw may be variants of which
-some episodes, but not all, were solved last time.
+the active tasks; their measured accuracy decides. An accepted variant replaces the variant that it was made from in the
+rotation, but never an original. It is drawn next, because it suits the policy now and a rotation may outlast the run.
+For the same reason a share of each draw may be variants of which some episodes, but not all, were solved last time.
 """
 
 from __future__ import annotations
@@ -61,7 +60,6 @@ class TaskPool:
     candidates: dict[str, Candidate] = field(default_factory=dict)
     queue: list[str] = field(default_factory=list)
     mixed: list[str] = field(default_factory=list)  # variants of which some episodes, not all, were solved last time
-    too_easy: set[str] = field(default_factory=set)  # candidates that the last verdicts dropped for that
     num_shuffle: int = 0
     num_variant: int = 0
     counts: dict[str, int] = field(default_factory=lambda: {"accepted": 0, "dropped": 0, "rejected": 0})
@@ -111,7 +109,7 @@ class TaskPool:
 
     def settle(self, groups: Sequence[GroupSummary], step: int, min_group: int) -> list[tuple[Task, bool]]:
         """Note the accuracies, accept or drop the candidates among the groups; returns (candidate, accepted) pairs."""
-        verdicts, self.too_easy = [], set()
+        verdicts = []
         for group in groups:
             task, accuracy, measured = group.task, group.accuracy, group.num_valid >= min_group
             if measured and task.direction is not Direction.ORIGINAL:
@@ -133,7 +131,6 @@ class TaskPool:
                 self._log(step, "accepted", task, accuracy=accuracy, parent_accuracy=before)
             else:
                 reason = "accuracy" if measured else "unmeasured"
-                self.too_easy |= {task.id} if measured and accuracy > self.alpha_high else set()
                 self._log(step, "dropped", task, accuracy=accuracy, parent_accuracy=before, reason=reason)
             self.counts["accepted" if accepted else "dropped"] += 1
             verdicts.append((task, accepted))
@@ -147,26 +144,19 @@ class TaskPool:
         self.active[variant.id] = variant
         self.queue.insert(0, variant.id)
 
-    def rewrite_requests(
-        self, groups: Sequence[GroupSummary], limit: int, min_group: int, pursue: bool = False
-    ) -> list[RewriteRequest]:
-        """Measured active tasks outside the band that have no candidate yet: at most `limit`, extremes first.
-
-        `pursue` puts the candidates before them that the step's verdicts dropped because they were too easy.
-        """
+    def rewrite_requests(self, groups: Sequence[GroupSummary], limit: int, min_group: int) -> list[RewriteRequest]:
+        """Measured active tasks outside the band that have no candidate yet: at most `limit`, extremes first."""
         waiting = {c.task.parent_id for c in self.candidates.values()}
-        pursued = self.too_easy if pursue else set[str]()
         requests = []
         for group in groups:
-            known = group.task.id in self.active or group.task.id in pursued
-            if group.num_valid < min_group or not known or group.task.id in waiting:
+            if group.num_valid < min_group or group.task.id not in self.active or group.task.id in waiting:
                 continue
             if group.accuracy > self.alpha_high:
                 requests.append(RewriteRequest(group, Direction.HARDER))
             elif group.accuracy < self.alpha_low:
                 requests.append(RewriteRequest(group, Direction.EASIER))
         # A task of accuracy 0 or 1 teaches nothing: the farther from the middle, the more a variant is worth.
-        requests.sort(key=lambda r: (r.task.id not in pursued, -abs(r.group.accuracy - 0.5)))
+        requests.sort(key=lambda request: -abs(request.group.accuracy - 0.5))
         return requests[: max(0, limit)]
 
     def next_id(self, task: Task) -> str:
@@ -176,7 +166,7 @@ class TaskPool:
 
     def propose(self, task: Task, parent_accuracy: float, step: int, description: str) -> None:
         """Add a validated rewrite as a candidate."""
-        if task.parent_id not in self.active and task.parent_id not in self.too_easy:
+        if task.parent_id not in self.active:
             raise ValueError(f"candidate {task.id}: its parent {task.parent_id!r} is not an active task")
         self.candidates[task.id] = Candidate(task, parent_accuracy)
         self._log(step, "proposed", task, parent_accuracy=parent_accuracy, description=description)

@@ -269,9 +269,6 @@ class AdaptationConfig(Section):
     their last visit, but not all, the longest-waiting first. The other tasks are drawn in rotation, each once before
     any again, as in the paper. If few originals are ever solved, a rotation spends most episodes on tasks that teach
     nothing."""
-    pursue: bool = False
-    """Ask for a harder variant of a candidate that was too easy, too, before any other task. If hardly an original is
-    solved, easier variants overshoot, and this is how they climb back. The paper drops them."""
     train_dropped: bool = True
     """Train on the episodes of candidates that were dropped, too, if their accuracy is within the bands. The published
     code does not."""

@@ -153,35 +153,6 @@ def test_a_candidate_that_is_not_between_is_dropped_with_the_reason():
     assert (event["event"], event["reason"], event["accuracy"]) == ("dropped", "accuracy", 0.0)
 
 
-def test_a_candidate_that_is_too_easy_is_pursued_until_it_is_accepted():
-    p = pool(3)
-    first, other = p.active["q0"], p.active["q1"]
-    easy = variant(p, first, Direction.EASIER)
-    p.propose(easy, 0.0, 1, "")
-    groups = [rolled(other, 0), rolled(easy, 8)]
-    assert p.settle(groups, 2, 2) == [(easy, False)]
-    [request] = p.rewrite_requests(groups, 1, 2, pursue=True)
-    assert (request.task, request.direction) == (easy, Direction.HARDER), "before an original that is never solved"
-    assert [r.task for r in p.rewrite_requests(groups, 9, 2)] == [other], "only if it is asked for"
-    harder = variant(p, easy, Direction.HARDER)
-    p.propose(harder, 1.0, 2, "")
-    assert p.settle([rolled(harder, 4)], 3, 2) == [(harder, True)] and set(p.active) == {"q0", "q1", "q2", harder.id}
-    with pytest.raises(ValueError, match="not an active task"):
-        p.propose(variant(p, easy, Direction.HARDER), 1.0, 3, "")
-
-
-def test_a_candidate_that_is_too_hard_or_broken_is_not_pursued():
-    p = pool(2)
-    hard, broken = variant(p, p.active["q0"], Direction.HARDER), variant(p, p.active["q1"], Direction.EASIER)
-    p.propose(hard, 1.0, 1, "")
-    p.propose(broken, 0.0, 1, "")
-    groups = [rolled(hard, 0), rolled(broken, 1, of=1)]
-    for step in range(MAX_UNMEASURED):
-        p.settle(groups, 2 + step, 2)
-        assert p.rewrite_requests(groups, 9, 2, pursue=True) == []
-    assert not p.candidates
-
-
 def test_a_candidate_whose_group_broke_waits_but_not_for_ever():
     p = pool(1)
     [first] = p.draw(1, 0)
