@@ -345,13 +345,14 @@ def admitted(
 
 
 def playable(domain: Domain, split: str, tasks: Sequence[Task]) -> list[Task]:
-    """Those tasks of a split that this machine does not refuse. Raises TaskError if there is none."""
-    if tasks and not (found := [task for task in tasks if not domain.refusal(task)]):
+    """Leave out the tasks of a split that this machine refuses. Raises TaskError if that are all."""
+    found = [task for task in tasks if not domain.refusal(task)]
+    if tasks and not found:
         raise TaskError(
             f"split {split}: this machine can play none of the {len(tasks)} tasks drawn; the first is {tasks[0].id}: "
             f"{domain.refusal(tasks[0])}"
         )
-    return found if tasks else []
+    return found
 
 
 def split_tasks(domain: Domain, split: str) -> list[Task]:

@@ -7,11 +7,12 @@ import lzma
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from rlanything.domains.alfworld.export import write_game, written_at_once
+from rlanything.domains.alfworld.export import write_game
 from rlanything.domains.alfworld.game import TASK_RULE
 from rlanything.domains.alfworld.library import PackedGame, Template, packed_lines
 from rlanything.domains.alfworld.model import TASK_PREFIX
 from rlanything.errors import TaskError
+from rlanything.processes.files import written_at_once
 
 XZ_PRESET = 1  # games repeat themselves so much that higher presets save little and take minutes longer
 

@@ -5,11 +5,8 @@ Files and folders are written under a temporary name and then renamed, so nobody
 
 import hashlib
 import json
-import os
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +14,9 @@ from rlanything.domains.alfworld.game import TASK_RULE
 from rlanything.domains.alfworld.goals import goal_pddl, pddl_params
 from rlanything.domains.alfworld.model import TASK_PREFIX, Goal
 from rlanything.errors import TaskError
+from rlanything.processes.files import written_at_once
 
 _REGOALED = re.compile(r"_r[0-9a-f]{12}$")
-
-
-@contextmanager
-def written_at_once(path: Path) -> Iterator[Path]:
-    """Yield a temporary path, which is renamed to `path` if the block succeeds, and removed if it raises."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        if temporary.is_dir():
-            shutil.rmtree(temporary)
-        else:
-            temporary.unlink(missing_ok=True)
 
 
 def write_game(folder: Path, data: dict[str, Any], traj: dict[str, Any]) -> Path:

@@ -24,6 +24,7 @@ from rlanything.types import Task
 
 T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[3]
+FAKE = Path(__file__).parent / "fake_guest.py"
 HOME = str(ROOT / "data/osworld/desktop")
 ORACLE = str(ROOT / "data/osworld/oracle")
 SHARED = Path(os.environ.get("RLANYTHING_SHARED", ROOT.parent / "shared")) / "data" / "osworld"
@@ -32,6 +33,11 @@ SHARED = Path(os.environ.get("RLANYTHING_SHARED", ROOT.parent / "shared")) / "da
 def options(**changed: Any) -> OsworldOptions:
     """Options of local desktops."""
     return OsworldOptions(backend="local", home=HOME, oracle=ORACLE, **changed)
+
+
+def endpoint_options(port: int, **changed) -> OsworldOptions:
+    given = {"reset_command": ["true"], **changed}
+    return OsworldOptions(backend="endpoint", endpoints=[f"127.0.0.1:{port}"], reset_s=5.0, **given)
 
 
 def missing() -> str:

@@ -168,7 +168,7 @@ def test_runs_that_begin_together_try_nothing_twice_and_keep_each_others_verdict
             first.keep("a", "")
         assert found.result(10) == {"a": "", "b": "an untouched desktop scores 0.5"}
     assert Admission.read(path).verdicts == found.result()
-    assert not list(tmp_path.glob("*.part"))
+    assert not list(tmp_path.glob(".*.tmp"))
 
 
 def test_a_task_that_was_changed_is_tried_anew(tmp_path):
@@ -181,6 +181,15 @@ def test_a_task_that_was_changed_is_tried_anew(tmp_path):
         assert not domain.refusal(task) and not domain.world.admission.is_known(
             domain.world.verdict_name(task.id, "now")
         )
+
+
+def test_the_last_try_counts_whatever_an_earlier_one_found(tmp_path):
+    admission = Admission(path=tmp_path / "admission_local.json")
+    for why in ("", "set-up step 1: no disk", "an untouched desktop scores 1", ""):
+        admission.keep("a", why)
+        assert admission.why("a") == why and admission.is_known("a")
+        assert Admission.read(admission.path).verdicts == ({} if "disk" in why else {"a": why})
+    assert not admission.faults
 
 
 @pytest.mark.parametrize("text", ['{"a": ', "[]", "null", '{"a": 1}'])

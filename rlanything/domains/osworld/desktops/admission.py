@@ -8,8 +8,6 @@ are tests.
 import asyncio
 import fcntl
 import json
-import os
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +17,7 @@ from rlanything.domains.osworld.actions import Action
 from rlanything.domains.osworld.desktops.client import DesktopFault
 from rlanything.domains.osworld.desktops.env import DesktopEnv
 from rlanything.errors import ClearError, TaskError
+from rlanything.processes.files import written_at_once
 
 SCORES = "an untouched desktop scores"  # begins a verdict
 UNSOLVED = "giving up does not solve it, although it cannot be done"  # a verdict
@@ -35,7 +34,7 @@ class Admission:
     verdicts: dict[str, str] = field(default_factory=dict)
     """Why verifiers cannot be used, or an empty text, by a name that tells what was tried."""
     faults: dict[str, str] = field(default_factory=dict)
-    """What broke in this process when verifiers were tried, likewise."""
+    """Faults that this process met when it tried verifiers, by the same names."""
 
     @classmethod
     def read(cls, path: Path) -> "Admission":
@@ -58,15 +57,14 @@ class Admission:
 
     def keep(self, name: str, why: str) -> None:
         """Keep a verdict in the file, a fault in this process. Raises TaskError if the file cannot be written."""
-        if why and why != UNSOLVED and not why.startswith(SCORES):
-            self.faults[name] = why
-            return
-        self.verdicts[name] = why
         assert self.path
-        part = self.path.with_suffix(f".{uuid.uuid4().hex}.part")
+        is_fault = bool(why) and why != UNSOLVED and not why.startswith(SCORES)
+        for holder in (self.verdicts, self.faults):  # what an earlier try found
+            holder.pop(name, None)
+        (self.faults if is_fault else self.verdicts)[name] = why
         try:
-            part.write_text(json.dumps(self.verdicts, indent=1), encoding="utf-8")
-            os.replace(part, self.path)
+            with written_at_once(self.path) as new:
+                new.write_text(json.dumps(self.verdicts, indent=1), encoding="utf-8")
         except OSError as error:
             raise TaskError(f"{self.path} keeps which verifiers can be used, and cannot be written: {error}") from error
 
@@ -100,24 +98,24 @@ async def try_all(
     `on_end` gets each name with the reason why the verifier cannot be used, or "". Raises TaskError if no desktop can
     be had at all, which says nothing of a verifier.
     """
-    limit, leased = asyncio.Semaphore(at_once), set[bool]()
+    limit, is_had = asyncio.Semaphore(at_once), False
 
     async def one(name: str) -> None:
+        nonlocal is_had
         async with limit:
             for left in reversed(range(ATTEMPTS)):
                 env: DesktopEnv | None = None
                 try:
                     env = envs[name]()
-                    why = await _refusal(env)
+                    why, is_had = await _refusal(env), True
                     break
                 except ClearError:
                     raise
                 except Exception as fault:  # desktops and evaluators are third-party code
                     why = str(fault) or type(fault).__name__
-                    leased.add(env is not None and env.leased)
-                    if True not in leased and not left:
+                    is_had |= env is not None and env.leased
+                    if not is_had and not left:
                         raise TaskError(f"no desktop can be had to try {name}: {why}") from fault
-        leased.add(True)
         on_end(name, why)
 
     await asyncio.gather(*map(one, envs))

@@ -164,7 +164,7 @@ class DesktopWorld(World):
             return [module] if module else []
         patterns = ("*.json*", "examples/*/*.json", "new_examples/*/*.json")
         found = [path for pattern in patterns for path in self.folder.glob(pattern)] if self.folder else []
-        return sorted(path for path in found if not path.name.startswith(ADMISSION))
+        return sorted(path for path in found if not path.name.lstrip(".").startswith(ADMISSION))
 
     def figures(self) -> dict[str, float]:
         return {"desktops_alive": float(self.pool.num_alive)}
