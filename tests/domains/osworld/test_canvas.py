@@ -117,6 +117,18 @@ def test_families_are_the_same_for_the_same_seed_and_others_for_others() -> None
     assert first.verifiers != other.verifiers
 
 
+def test_no_other_desktop_looks_as_an_unseen_one_does() -> None:
+    """Background, order of tabs, order of buttons: each is one that training never shows."""
+    seen, unseen = ([family.desk for family in families("easy", 60, unseen)] for unseen in (False, True))
+    for look, num_seen, num_unseen in (
+        (lambda desk: desk.look.background, 4, 1),
+        (lambda desk: tuple(desk.tab_order), 4, 2),
+        (lambda desk: tuple(desk.tools), 1, 1),
+    ):
+        known, new = set(map(look, seen)), set(map(look, unseen))
+        assert not known & new and (len(known), len(new)) == (num_seen, num_unseen)
+
+
 def test_unseen_families_ask_for_held_out_words_and_the_others_never_do() -> None:
     for unseen in (False, True):
         made = families("middle", unseen=unseen)

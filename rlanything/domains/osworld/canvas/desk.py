@@ -6,6 +6,7 @@ import copy
 import random
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import permutations
 from typing import NamedTuple
 
 from rlanything.domains.osworld.canvas import words
@@ -82,17 +83,22 @@ class Desk:
     were on the screen since Files was opened.
     """
 
-    def __init__(self, rng: random.Random, *, jitter: int, num_icon: int, num_file: int, dark: bool = False) -> None:
-        """`jitter` [pixels] shifts what is on the screen; `num_icon` counts programs, decorations and documents."""
+    def __init__(self, rng: random.Random, *, jitter: int, num_icon: int, num_file: int, unseen: bool = False) -> None:
+        """`jitter` [pixels] shifts what is on the screen; `num_icon` counts programs, decorations and documents.
+
+        `unseen` desktops have a background, an order of the tabs of Settings and an order of the buttons of Files that
+        no other desktop has.
+        """
         spread = [(rng.randint(-jitter, jitter), rng.randint(-jitter, jitter)) for _ in range(NUM_OFFSET)]
         accent = (rng.randint(20, 90), rng.randint(60, 130), rng.randint(150, 220))
-        self.look = Look(spread, 4 if dark else rng.randrange(4), accent, rng.random() < 0.5)
+        self.look = Look(spread, 4 if unseen else rng.randrange(4), accent, rng.random() < 0.5)
         num_decoration = max(0, min(2, num_icon - 4))
         self.icons = [*words.PROGRAMS, TRASH, *rng.sample(words.DECORATIONS, num_decoration)]
         self.documents = rng.sample(words.FILES, max(0, min(2, num_icon - 6)))
         self.cells = rng.sample(range(9), len(self.icons) + len(self.documents))  # of a grid of 3 x 3
         self.tabs = {tab: rng.sample(controls, 3) for tab, controls in words.TABS.items()}
-        self.tab_order = rng.sample(list(words.TABS), 3)
+        self.tab_order = rng.choice([tabs for tabs in permutations(words.TABS) if (tabs[0] == "Display") is unseen])
+        self.tools = words.TOOLS[::-1] if unseen else words.TOOLS
         self.switched = {name: rng.random() < 0.5 for name in (*words.SWITCHES, *words.CHECKS)}
         self.number = {name: rng.randint(0, words.TOP) for name in (*words.SLIDERS, *words.SPINNERS)}
         self.choice = {name: rng.choice(choices) for name, choices in words.CHOICES.items()}

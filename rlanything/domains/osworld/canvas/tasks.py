@@ -70,8 +70,8 @@ class Family:
 def make_family(seed: str, level: str, infeasible: float, unseen: bool = False) -> Family:
     """The family of a seed. `infeasible` is the share of families in which one verifier cannot be fulfilled.
 
-    `unseen` families ask for words of HELD_OUT, if the kind of goal has any, on a background that no other family has.
-    The others never ask for them.
+    `unseen` families ask for words of HELD_OUT, if the kind of goal has any, on desktops that look as no other family's
+    do (`Desk`). The others never ask for them.
     """
     tried = (_made(random.Random(f"{level}/{seed}/{i}"), LEVELS[level], infeasible, unseen) for i in count())
     return next(family for family in tried if family)
@@ -79,7 +79,7 @@ def make_family(seed: str, level: str, infeasible: float, unseen: bool = False) 
 
 def _made(rng: random.Random, level: Level, infeasible: float, unseen: bool) -> Family | None:
     icons, files = rng.randint(*level.icons), rng.randint(*level.files)
-    desk = Desk(rng, jitter=level.jitter, num_icon=icons, num_file=files, dark=unseen)
+    desk = Desk(rng, jitter=level.jitter, num_icon=icons, num_file=files, unseen=unseen)
     found = [(kind, goal) for kind in rng.sample(KINDS, len(KINDS)) if (goal := random_goal(rng, desk, kind))]
     allowed = WITHOUT_HELD_OUT if unseen else ()
     singles = [g for kind, g in found if kind in allowed or bool(g.asks_for & words.HELD_OUT) is unseen][:NUM_SINGLE]

@@ -18,7 +18,7 @@ from rlanything.types import Task
 
 
 class CanvasWorld(World):
-    """`train`, `eval_in_distribution`, and `eval_out_of_distribution` with words that no other task asks for."""
+    """`train`, `eval_in_distribution`, and `eval_out_of_distribution` with words and looks that no other task has."""
 
     screen = WIDTH, HEIGHT
 
