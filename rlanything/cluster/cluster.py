@@ -9,7 +9,7 @@ import ray
 from rlanything.cluster.board import NAME, Board
 from rlanything.cluster.engines import ReplicatedEngine
 from rlanything.cluster.health import HealthCheck
-from rlanything.cluster.hosts import RESTARTS, EnvHost, HostCollector
+from rlanything.cluster.hosts import RESTARTS, EnvHost, HostCollector, close_hosts
 from rlanything.cluster.learners import LearnerGroup, LearnerRank, RemoteLearner
 from rlanything.cluster.nodes import with_dtypes
 from rlanything.cluster.replica import REPLICA_OPTIONS, EngineReplica
@@ -43,6 +43,7 @@ class Cluster:
         self.board = self.runtime.start_here(Board, name=NAME)
         self._health = HealthCheck(config.cluster.restart_timeout_s)
         self._learners: LearnerGroup | None = None
+        self._hosts: list[Any] = []
         # A process takes many seconds to import and to load, so all begin at once. Engines of one accelerator do not:
         # vLLM measures how much memory is free when it starts.
         at_once = config.experiment.num_node * config.experiment.num_device != 1
@@ -78,8 +79,8 @@ class Cluster:
         config, slots = self.config, self.placement.hosts
         engines: dict[Role, Engine] = {role: models[role].engine for role in LEARNERS if role in models}
         options = {"max_restarts": config.cluster.num_restart}
-        hosts = [self.runtime.start(EnvHost, slot, config, splits, list(engines), **options) for slot in slots]
-        return HostCollector(hosts, config.cluster, engines)
+        self._hosts = [self.runtime.start(EnvHost, slot, config, splits, list(engines), **options) for slot in slots]
+        return HostCollector(self._hosts, config.cluster, engines)
 
     def learner(self, role: Learner, total_update: int, temperature: float) -> RemoteLearner:
         """Make a role's learner on all ranks, which join each other first."""
@@ -103,4 +104,7 @@ class Cluster:
     def close(self) -> None:
         """End every process of this run and leave the cluster."""
         self._health.close()
-        self.runtime.close()
+        try:
+            close_hosts(self._hosts)
+        finally:
+            self.runtime.close()

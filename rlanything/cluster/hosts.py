@@ -26,6 +26,7 @@ REPORT_S = 0.5  # between two progress reports of a host, at least
 NUM_REPORT = 32  # reports of all hosts that the driver asks for in a second, at most: each costs it an actor call
 RESTARTS = "env_host_restarts"  # the fault that the board counts
 START_S = 120.0  # more time for a host's first answer: it may be starting
+CLOSE_S = 20.0  # for hosts to end what their domain holds: desktops, containers
 
 
 class _Playing:
@@ -74,6 +75,20 @@ class EnvHost:
     async def ended(self, number: int) -> int:
         """The number of ended episodes of a batch that is under way; 0 for any other batch."""
         return self._playing[number].ended if number in self._playing else 0
+
+    async def close(self) -> None:
+        """End the episodes that are being played, and what the domain holds: not all of it dies with this process."""
+        playing = [this.task for this in self._playing.values()]
+        for task in playing:
+            task.cancel()
+        await asyncio.gather(*playing, return_exceptions=True)
+        await asyncio.to_thread(self.domain.close)
+
+
+def close_hosts(hosts: Sequence[Any]) -> None:
+    """Close hosts, all at once. A host that does not answer in time is left to `Runtime.close`, which kills it."""
+    if hosts:
+        ray.wait([host.close.remote() for host in hosts], num_returns=len(hosts), timeout=CLOSE_S)
 
 
 def num_result(batch: Batch) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
@@ -47,12 +48,34 @@ def digest(id: str, num: int) -> Digest:
     return Digest(summary=task, sets={role: sets(role) for role in ("policy", "reward")})
 
 
-def test_a_repeated_batch_is_played_once_and_counted_from_zero(monkeypatch):
+@pytest.fixture
+def domain(monkeypatch):
+    """Hosts have this domain, and collectors that wait."""
     monkeypatch.setattr(hosts, "Collector", SlowCollector)
-    monkeypatch.setattr(hosts, "make_domain", lambda config: type("Domain", (), {"prepare": lambda *_: None})())
+    monkeypatch.setattr(hosts, "make_domain", lambda config: made)
     monkeypatch.setattr(hosts, "was_restarted", lambda fault: False)
     monkeypatch.setattr(hosts, "ChatModel", lambda *_: None)
+    made = SimpleNamespace(prepare=lambda splits: None, ended=[])
+    made.close = lambda: made.ended.append(SlowCollector.playing)
+    return made
 
+
+def test_a_host_that_is_closed_ends_its_episodes_first_and_then_its_domain(domain):
+    async def run() -> None:
+        SlowCollector.allowed = asyncio.Event()
+        host = hosts.EnvHost(Config(), [], [])
+        batch = Batch(tasks=[Task(id="q", payload={})], num=1, seed="", rollout=RolloutConfig())
+        host.chats = {"policy": None}
+        playing = asyncio.create_task(host.collect(7, batch, {"policy": None}))
+        await asyncio.sleep(0)
+        assert SlowCollector.playing == 1
+        await host.close()
+        assert playing.cancelled() and domain.ended == [0]
+
+    asyncio.run(run())
+
+
+def test_a_repeated_batch_is_played_once_and_counted_from_zero(domain):
     async def run() -> None:
         SlowCollector.allowed = asyncio.Event()
         host = hosts.EnvHost(Config(), [], [])

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import tempfile
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
 import pytest
+import ray
 from builders import config_of as domain_config
+from desktop_world import needs_desktops, options
 from drawn_desktop.model import make_model, make_tokenizer, write
 
 from rlanything.algorithm.samples import sample_sets
+from rlanything.cluster.board import NAME, Board
+from rlanything.cluster.hosts import EnvHost, close_hosts
+from rlanything.cluster.runtime import Runtime
 from rlanything.config.schema import Config, LearnerConfig, ModelConfig
 from rlanything.conversations import encode
+from rlanything.domains.osworld.desktops.local import PREFIX
 from rlanything.domains.registry import make_domain
 from rlanything.engines.chat import Chat
 from rlanything.learner.deepspeed import Learner
+from rlanything.plan.placement import Slot
 from rlanything.runs.metrics import read_jsonl
 from rlanything.runs.store import read_rows
 from rlanything.train import train
@@ -63,6 +73,47 @@ def config_of(folder: Path, output: Path, name: str) -> Config:
             "evaluation": {"num_task": 4},
         }
     )
+
+
+def test_desktops_are_played_in_environment_hosts_of_a_cluster(folder, tmp_path):
+    config = config_of(folder, tmp_path, "spread")
+    config.experiment.total_step, config.engine.policy.num_replica, config.cluster.num_env_host = 1, 2, 2
+    train(config)
+    rows = read_rows(tmp_path / "spread/rollouts/step_000001.parquet")
+    assert len(rows) == 16 and all(row["turns"][0]["prompt"]["images"] for row in rows)
+    [trained] = [r for r in read_jsonl(tmp_path / "spread/metrics.jsonl") if r["phase"] == "train"]
+    assert trained["policy/logprob_abs_diff"] < 1e-4 and trained["reward/logprob_abs_diff"] < 1e-4
+
+
+@needs_desktops
+def test_desktops_of_an_environment_host_leave_nothing_when_a_run_ends(tmp_path):
+    class Leasing(EnvHost):
+        """A host of which a desktop is leased."""
+
+        async def lease(self) -> str:
+            """Lease one, wait for a spare one beside it, and return the name that folders of both begin with."""
+            pool = self.domain.world.pool
+            self.leased = await pool.lease()
+            while pool.num_alive < 2:
+                await asyncio.sleep(0.05)
+            return f"{PREFIX}{os.getpid()}-"
+
+    config = domain_config("osworld", **options(spares=1, desktops=1, size=4, eval_size=4).model_dump())
+    config.experiment.output_dir, config.rollout.env_timeout_s = str(tmp_path), 300.0
+    runtime = Runtime(config, [])
+    try:
+        runtime.start_here(Board, name=NAME)
+        host = runtime.start(Leasing, Slot(0, ()), config, ["train"], [])
+        name = ray.get(host.lease.remote())
+
+        def left() -> list[Path]:
+            return list(Path(tempfile.gettempdir()).glob(f"{name}*"))
+
+        assert len(left()) == 2
+        close_hosts([host])
+        assert not left()
+    finally:
+        runtime.close()
 
 
 def test_the_whole_loop_runs_on_drawn_desktops_and_resumes(folder, tmp_path):
