@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import sys
 import time
+from contextlib import closing
 
 import pytest
-from desktop_world import endpoint_options
+from builders import config_of
+from desktop_world import FAKE, endpoint_options
+from tiny_vision import write_vision_model
 
+from rlanything.config.schema import EngineConfig, ModelConfig, RolloutConfig
 from rlanything.domains.osworld.desktops.backends import make_pool
 from rlanything.domains.osworld.desktops.client import DesktopFault
 from rlanything.domains.osworld.desktops.endpoint import read_address
+from rlanything.domains.osworld.world import payload
+from rlanything.domains.registry import make_domain
+from rlanything.engines.chat import Chat
+from rlanything.engines.chat_model import start_chat_model
 from rlanything.errors import TaskError
+from rlanything.rollout.episode import Player
+from rlanything.rollout.judging import Judge
+from rlanything.types import Status, Task
 
 
 def test_endpoint_is_reset_before_each_episode_and_serves_one_at_a_time(guests, tmp_path):
@@ -76,6 +89,36 @@ def test_a_daemon_that_a_reset_leaves_behind_holds_nobody_up(guests):
     started = time.monotonic()
     asyncio.run(run())
     assert time.monotonic() - started < 15
+
+
+@pytest.mark.parametrize("second", ["", "die"])
+def test_guest_that_dies_in_an_episode_is_replaced_once_and_only_a_whole_episode_counts(guests, tmp_path, second):
+    process, port = guests("die")
+    told = tmp_path / "resets"
+    # As a virtual machine would be: a reset of one that has died brings another one up.
+    anew = f"echo reset >> {told}; [ $(wc -l < {told}) = 1 ] || {sys.executable} {FAKE} {port} '{second}' > /dev/null &"
+    check = {"kind": "command", "command": ["echo", "yes"], "output": "no"}
+    family = {"id": "f", "verifiers": {"a": {"instruction": "x", "evaluator": {"checks": [check]}}}}
+    (tmp_path / "families.jsonl").write_text(json.dumps(family))
+    config = config_of("osworld", **endpoint_options(port, reset_command=["sh", "-c", anew]).model_dump())
+    config.experiment.output_dir = config.dataset.path = str(tmp_path)
+    config.rollout = RolloutConfig(max_interaction_step=3, max_response_tokens=8, num_retry=1, env_timeout_s=30)
+    model = ModelConfig(path=str(write_vision_model(tmp_path / "model")))
+    engine = EngineConfig(kind="transformers", dtype="float32", max_model_len=4096, max_images=4)
+    policy = start_chat_model(model, engine, 0, tmp_path / "engine.log", Chat(model))
+    task = Task(id="f", payload=payload("family/f", "a", "x"))
+
+    async def play():
+        return await Player(domain, policy, config.rollout, "seed", Judge()).group(task, 1, lambda: None)
+
+    with closing(make_domain(config)) as domain:
+        group = asyncio.run(play())
+    [trajectory] = group.trajectories
+    assert process.wait(5) == 1 and told.read_text().count("reset") == 2 and trajectory.retries == 1
+    if second:
+        assert trajectory.status is Status.ENV_ERROR and trajectory.score is None and not group.valid
+    else:
+        assert trajectory.status is Status.TRUNCATED and trajectory.score.reward == 0.0 and group.valid == [trajectory]
 
 
 def test_guest_that_never_answers_is_named():
