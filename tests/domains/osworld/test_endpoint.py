@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
+import subprocess
 import sys
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 
+import psutil
 import pytest
 from builders import config_of
 from desktop_world import FAKE, endpoint_options
@@ -63,11 +67,16 @@ def test_reset_that_fails_names_the_endpoint(guests, command, told):
     asyncio.run(run())
 
 
+def sleeps(length: str) -> bool:
+    """True if a `sleep` of this length runs."""
+    return any(process.info["cmdline"] == ["sleep", length] for process in psutil.process_iter(["cmdline"]))
+
+
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("after_s", [0.0, 0.001, 0.005, 0.3])
 def test_run_that_ends_while_a_guest_is_reset_ends_the_command_and_itself(after_s, tmp_path):
-    lives = tmp_path / "lives"
-    options = endpoint_options(1, reset_command=["sh", "-c", f"sleep 20; touch {lives}"])
+    lives, length = tmp_path / "lives", f"20.{time.time_ns()}"
+    options = endpoint_options(1, reset_command=["sh", "-c", f"sleep {length}; touch {lives}"])
 
     async def run():
         lease = asyncio.create_task(make_pool(options).lease())
@@ -76,7 +85,30 @@ def test_run_that_ends_while_a_guest_is_reset_ends_the_command_and_itself(after_
 
     started = time.monotonic()
     asyncio.run(run())  # it cancels all tasks, those of asyncio itself, too
-    assert time.monotonic() - started < 15 and not lives.exists()
+    assert time.monotonic() - started < 15 and not lives.exists() and not sleeps(length)
+
+
+RESETTING = """
+import asyncio, sys
+from desktop_world import endpoint_options
+from rlanything.domains.osworld.desktops.backends import make_pool
+asyncio.run(make_pool(endpoint_options(1, reset_command=["sleep", sys.argv[1]])).lease())
+"""
+
+
+def test_trainer_that_is_killed_while_a_guest_is_reset_takes_the_command_with_it():
+    length = f"60.{time.time_ns()}"
+    env = os.environ | {"PYTHONPATH": ":".join(sys.path)}
+    trainer = subprocess.Popen([sys.executable, "-c", RESETTING, length], env=env)
+    while not sleeps(length):
+        assert trainer.poll() is None
+        time.sleep(0.05)
+    trainer.kill()
+    trainer.wait()
+    until = time.monotonic() + 5
+    while sleeps(length):
+        assert time.monotonic() < until
+        time.sleep(0.05)
 
 
 def test_a_daemon_that_a_reset_leaves_behind_holds_nobody_up(guests):
@@ -94,13 +126,15 @@ def test_a_daemon_that_a_reset_leaves_behind_holds_nobody_up(guests):
 @pytest.mark.parametrize("second", ["", "die"])
 def test_guest_that_dies_in_an_episode_is_replaced_once_and_only_a_whole_episode_counts(guests, tmp_path, second):
     process, port = guests("die")
-    told = tmp_path / "resets"
+    told, pid = tmp_path / "resets", tmp_path / "pid"
     # As a virtual machine would be: a reset of one that has died brings another one up.
-    anew = f"echo reset >> {told}; [ $(wc -l < {told}) = 1 ] || {sys.executable} {FAKE} {port} '{second}' > /dev/null &"
+    another = f"{sys.executable} {FAKE} {port} '{second}' > /dev/null & echo $! > {pid}"
+    anew = f"echo reset >> {told}; [ $(wc -l < {told}) = 1 ] || {{ {another}; }}"
     check = {"kind": "command", "command": ["echo", "yes"], "output": "no"}
     family = {"id": "f", "verifiers": {"a": {"instruction": "x", "evaluator": {"checks": [check]}}}}
     (tmp_path / "families.jsonl").write_text(json.dumps(family))
-    config = config_of("osworld", **endpoint_options(port, reset_command=["sh", "-c", anew]).model_dump())
+    options = endpoint_options(port, reset_command=["sh", "-c", anew]).model_copy(update={"reset_s": 60.0})
+    config = config_of("osworld", **options.model_dump())
     config.experiment.output_dir = config.dataset.path = str(tmp_path)
     config.rollout = RolloutConfig(max_interaction_step=3, max_response_tokens=8, num_retry=1, env_timeout_s=30)
     model = ModelConfig(path=str(write_vision_model(tmp_path / "model")))
@@ -111,8 +145,12 @@ def test_guest_that_dies_in_an_episode_is_replaced_once_and_only_a_whole_episode
     async def play():
         return await Player(domain, policy, config.rollout, "seed", Judge()).group(task, 1, lambda: None)
 
-    with closing(make_domain(config)) as domain:
-        group = asyncio.run(play())
+    try:
+        with closing(make_domain(config)) as domain:
+            group = asyncio.run(play())
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(int(pid.read_text()), signal.SIGKILL)
     [trajectory] = group.trajectories
     assert process.wait(5) == 1 and told.read_text().count("reset") == 2 and trajectory.retries == 1
     if second:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import subprocess
 import tempfile
 import time
@@ -60,9 +61,16 @@ class EndpointDesktop:
             w.replace("{endpoint}", self.text).replace("{index}", str(self.index)) for w in self.options.reset_command
         ]
         # An event loop that ends while asyncio makes a process never ends (CPython 3.11), so it is polled. The output
-        # is a file, because programs that the command leaves behind would keep a pipe open.
+        # is a file, because programs that the command leaves behind would keep a pipe open. If this process is killed,
+        # the command is, too (PDEATHSIG); if the command takes too long, so is everything in its session.
         with tempfile.TemporaryFile() as output:
-            process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+            process = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", "--", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
             try:
                 async with asyncio.timeout(self.options.reset_s):
                     while process.poll() is None:
@@ -71,7 +79,8 @@ class EndpointDesktop:
                 limit = f"{self.options.reset_s:g} s for {self.text}"
                 raise DesktopFault(f"reset_command did not end in {limit}") from None
             finally:
-                process.kill()
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
             output.seek(max(0, output.seek(0, os.SEEK_END) - 1000))
             told = output.read().decode(errors="replace").strip()[-300:]
