@@ -24,6 +24,7 @@ BROWSER = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), ""
 )
 pytestmark = pytest.mark.skipif(not BROWSER, reason="no chromium (Debian: apt-get install chromium)")
+NARROW = 500  # pixels: Chromium makes no narrower window
 QUIET = ("--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking")
 # The page's own policy forbids foreign scripts: it is taken out of the copy that this one drives.
 DRIVER = """
@@ -41,13 +42,14 @@ window.addEventListener("load", () => {
   select.dispatchEvent(new Event("change"));
   said.push(document.querySelector("#episodes .small.muted").textContent);
   document.querySelectorAll("details").forEach((d) => (d.open = true));
+  document.body.dataset.widths = `${innerWidth} ${document.documentElement.scrollWidth}`;
   document.body.dataset.said = JSON.stringify(said);
   document.body.dataset.faults = JSON.stringify(window.faults);
 });
 """
 
 
-def dom(page: Path, profile: Path) -> str:
+def dom(page: Path, profile: Path, width: int = 1200) -> str:
     """The document as the browser has it once all scripts have run."""
     command = [
         BROWSER,
@@ -55,6 +57,7 @@ def dom(page: Path, profile: Path) -> str:
         "--no-sandbox",
         *QUIET,
         f"--user-data-dir={profile}",
+        f"--window-size={width},2000",
         "--virtual-time-budget=5000",
     ]
     done = subprocess.run(
@@ -81,11 +84,12 @@ def drawn(folder, tmp_path):
     driven = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', f"<script>{DRIVER}</script>", text)
     assert driven != text
     (tmp_path / "driven.html").write_text(driven)
-    return dom(tmp_path / "driven.html", tmp_path / "profile"), dom(folder.report, tmp_path / "profile")
+    pages = ((tmp_path / "driven.html", 1200), (folder.report, 1200), (tmp_path / "driven.html", NARROW))
+    return [dom(page, tmp_path / "profile", width) for page, width in pages]
 
 
 def test_scripts_draw_every_section_and_controls_work(drawn):
-    driven, shown = drawn
+    driven, shown, _ = drawn
     said = html.unescape(re.search(r'data-said="([^"]*)"', driven)[1])
     assert re.search(r'data-faults="\[\]"', driven), "no script raised"
     assert "solved after 1 turn" in said and "not solved after 1 turn" in said and "rollouts/step_000001" in said
@@ -93,6 +97,13 @@ def test_scripts_draw_every_section_and_controls_work(drawn):
         body = re.search(rf'<section id="{section}".*?</section>', shown, re.DOTALL)[0]
         assert len(body) > 300, f"{section} is empty, with the page's own security policy"
     assert shown.count("<svg") > 5 and "find a hot mug" in shown and "25.0" in shown and "60.0" in shown
+
+
+def test_page_fits_a_wide_and_a_narrow_window(drawn):
+    """With everything folded out."""
+    for page, wanted in ((drawn[0], 1200), (drawn[2], NARROW)):
+        window, needed = map(int, re.search(r'data-widths="(\d+) (\d+)"', page).groups())
+        assert needed <= window <= wanted
 
 
 def test_calls_and_tokens_are_drawn_if_the_run_has_them(folder, tmp_path):
