@@ -264,6 +264,14 @@ def test_agent_that_takes_too_much_ends_its_episode_unsolved(command, why):
     assert not folders() and not isolated()
 
 
+@pytest.mark.slow  # thousands of processes: other tests would wait
+@pytest.mark.parametrize("bomb", ["bash -c ':(){ :|:& };:'", "python3 -c 'import os\nwhile True: os.fork()'"])
+def test_agent_that_forks_without_end_ends_its_episode_unsolved(bomb):
+    seen, score = hog(bomb, processes=300, memory_mib=900)
+    assert "processes" in seen.text and seen.label == -1 and not score.success
+    assert not folders() and not isolated()
+
+
 def test_agent_that_fills_its_folders_fills_only_its_own_memory():
     async def use(desktop):
         fill = "for f in ~/x /tmp/x /var/tmp/x /dev/shm/x /run/x; do dd if=/dev/zero of=$f bs=1M count=200; done"

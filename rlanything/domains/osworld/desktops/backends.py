@@ -3,7 +3,7 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rlanything.domains.osworld.desktops.docker import DockerDesktop, pull, remove_orphans
@@ -113,12 +113,12 @@ def local(options: OsworldOptions) -> Callable[[], LocalDesktop]:
     return lambda: LocalDesktop(settings)
 
 
-def _excess(desktops: list[Desktop], options: OsworldOptions) -> dict[int, str]:
+def _excess(desktops: Sequence[Desktop], options: OsworldOptions) -> dict[int, str]:
     """Local desktops that take more than they may, by their place in the list, and what they take."""
     by_parent, found = children(), {}
     for i, desktop in enumerate(desktops):
         if isinstance(desktop, LocalDesktop) and desktop.alive:
-            used = usage(desktop.process.pid, by_parent, options.memory_mib)
+            used = usage(desktop.process.pid, by_parent, options.processes, options.memory_mib)
             if used.processes > options.processes:
                 found[i] = f"{used.processes} processes, more than {options.processes}"
             elif used.threads > options.processes * THREADS:

@@ -107,10 +107,12 @@ class DesktopEnv(Env):
     async def _ended(self, wait_s: float = 3.0) -> bool:
         """True if the desktop is over because of what the agent did: it used too much, or ended the programs in it.
 
-        A broken connection may be seen before the end of the processes is, and a screen that takes no connection before
-        the desktop ends itself (guest/limits.py), hence `wait_s`.
+        A broken connection may be seen before the end of the processes is, or before the pool has looked, and a screen
+        that takes no connection before the desktop ends itself (guest/limits.py), hence `wait_s`.
         """
         assert self.desktop
+        if wait_s:
+            await self.pool.end_excessive([self.desktop])
         until = time.monotonic() + wait_s
         while self.desktop.alive and time.monotonic() < until:
             await asyncio.sleep(0.05)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from rlanything.domains.osworld.desktops.client import DesktopFault, Guest
@@ -42,7 +42,7 @@ class DesktopPool:
         start: Callable[[], Desktop],
         size: int,
         spares: int = 0,
-        excess: Callable[[list[Desktop]], dict[int, str]] | None = None,
+        excess: Callable[[Sequence[Desktop]], dict[int, str]] | None = None,
     ) -> None:
         """`start` makes a desktop, which `boot` makes ready; `spares` more boot than are leased. `excess` tells which
         desktops of a list use more than they may, and what; they are ended."""
@@ -78,6 +78,13 @@ class DesktopPool:
             if desktop in self._leased:  # `close` forgets them all
                 self._leased.remove(desktop)
             self._free.release()
+
+    async def end_excessive(self, desktops: Sequence[Desktop]) -> None:
+        """End those of these desktops that use more than they may."""
+        # An agent can make a look take long: other episodes go on meanwhile.
+        for i, why in (await asyncio.to_thread(self._excess, desktops)).items() if self._excess else ():
+            desktops[i].ended_by = desktops[i].ended_by or why
+            desktops[i].kill()
 
     @property
     def num_alive(self) -> int:
@@ -148,11 +155,7 @@ class DesktopPool:
                 logger.warning("a spare desktop: %s", fault)
 
     async def _watched(self) -> None:
-        assert self._excess
         while True:
             await asyncio.sleep(WATCH_S)
             if watched := list(self._leased):
-                # An agent can make a look take long: other episodes go on meanwhile.
-                for i, why in (await asyncio.to_thread(self._excess, watched)).items():
-                    watched[i].ended_by = watched[i].ended_by or why
-                    watched[i].kill()
+                await self.end_excessive(watched)

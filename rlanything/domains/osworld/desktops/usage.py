@@ -33,8 +33,9 @@ def children() -> Mapping[int, Sequence[int]]:
     return found
 
 
-def usage(root: int, by_parent: Mapping[int, Sequence[int]], limit_mib: float) -> Usage:
-    """The usage of a process and all below it.
+def usage(root: int, by_parent: Mapping[int, Sequence[int]], limit: int, limit_mib: float) -> Usage:
+    """The usage of a process and all below it. If there are more than `limit`, only their number is told: to read the
+    others' memory takes long, while an agent that forks without end makes more.
 
     Pages that several processes share are counted once only if the memory would be above the limit otherwise: the exact
     look goes through all mappings of a process, of which an agent can make many. If it takes longer than LOOK_S, the
@@ -45,6 +46,8 @@ def usage(root: int, by_parent: Mapping[int, Sequence[int]], limit_mib: float) -
         found = by_parent.get(waiting.pop(), ())
         below += found
         waiting += found
+    if len(below) > limit:
+        return Usage(processes=len(below), threads=0, memory_mib=0.0)
     threads, anonymous, shared = (sum(counts) for counts in zip(*map(_counted, below), strict=True))
     held = sum({file: size for process in below for file, size in _memory_files(process)}.values())
     # A mapped file in memory is shared memory already, so the larger of the two counts.
