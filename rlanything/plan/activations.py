@@ -40,6 +40,11 @@ class Shape:
     tower_layers: int = 0
     """0 without a tower."""
 
+    @property
+    def adapted(self) -> int:
+        """Elements of the layers' weights, which LoRA changes: four of attention, three of the MLP."""
+        return self.layers * self.width * (4 * self.width + 3 * self.inner)
+
     def __str__(self) -> str:
         return f"{self.layers} layers of width {self.width}" + ("" if self.known else ", guessed from its size")
 

@@ -6,10 +6,11 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen3Config
 
-from rlanything.config.schema import LearnerConfig, ModelConfig
+from rlanything.config.schema import Config, LearnerConfig, ModelConfig
 from rlanything.learner.model import TreeModel
 from rlanything.learner.packing import build_trees, pack
 from rlanything.plan.activations import VOCABULARY, activation_bytes, model_shape
+from rlanything.plan.memory import GIB, engine_gib, model_size
 from rlanything.types import Sample
 
 
@@ -43,6 +44,24 @@ def test_activations_are_the_inputs_of_checkpointed_layers_and_one_layer_anew(tm
     on_cpu = config.model_copy(update={"micro_batch_tokens": 8, "dtype": "float32"})
     few_scores = 4 * (8 * 8 + 40 * 8 * 8 // 2)  # the mask, and the causal half of 40 heads' scores
     assert activation_bytes(shape, on_cpu, False) == (kept + wide) / 4096 + 8 * VOCABULARY * 12 + few_scores
+
+
+def test_the_plan_counts_the_copy_that_the_small_engine_keeps_of_what_adapters_change(tmp_path):
+    made = Qwen3Config(
+        hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=4,
+        head_dim=16, vocab_size=64,
+    )  # fmt: skip
+    model = AutoModelForCausalLM.from_config(made)
+    model.save_pretrained(tmp_path)
+    linear = sum(p.numel() for name, p in model.named_parameters() if ".layers." in name and p.ndim == 2)
+    config = Config(model={"policy": {"path": str(tmp_path)}})
+    config.engine.policy.kind, config.engine.policy.dtype = "transformers", "float32"
+    size = model_size(config.model.policy)
+    without, _ = engine_gib(config, "policy", size)
+    config.training.policy.lora_rank = 8
+    assert engine_gib(config, "policy", size)[0] - without == pytest.approx(4 * linear / GIB)
+    config.engine.policy.kind = "vllm"
+    assert engine_gib(config, "policy", size)[0] == without
 
 
 @pytest.mark.parametrize("kind", [Qwen2Config, Qwen3Config])
