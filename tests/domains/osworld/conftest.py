@@ -1,4 +1,4 @@
-"""A small server of OSWorld's kind, with faults to order."""
+"""Desktops for tests: a real one, and a small server of OSWorld's kind, with faults to order."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ import subprocess
 import sys
 
 import pytest
-from desktop_world import FAKE
+from desktop_world import FAKE, few_desktops
+
+
+@pytest.fixture
+def domain(tmp_path):
+    """Generated tasks on one real desktop."""
+    with few_desktops(tmp_path) as made:
+        yield made
 
 
 @pytest.fixture

@@ -14,8 +14,15 @@ from pathlib import Path
 
 import psutil
 import pytest
-from builders import config_of
-from desktop_world import few_desktops, folders, isolated, needs_desktops, needs_oracle, options, play, with_desktop
+from desktop_world import (
+    folders,
+    isolated,
+    needs_desktops,
+    needs_oracle,
+    options,
+    play,
+    with_desktop,
+)
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -25,8 +32,6 @@ from rlanything.domains.osworld.desktops.backends import local, make_pool
 from rlanything.domains.osworld.desktops.client import DesktopFault
 from rlanything.domains.osworld.desktops.local import PREFIX, sweep
 from rlanything.domains.osworld.desktops.verify import share
-from rlanything.evaluation.script import play_scripts
-from rlanything.runs.progress import Progress
 from rlanything.types import Direction, Message, Task
 
 pytestmark = [pytest.mark.integration, needs_desktops]
@@ -35,27 +40,6 @@ pytestmark = [pytest.mark.integration, needs_desktops]
 def num_images(messages: list[Message]) -> int:
     parts = [part for message in messages if isinstance(message["content"], list) for part in message["content"]]
     return sum(part["type"] == "image" for part in parts)
-
-
-@pytest.fixture
-def domain(tmp_path):
-    with few_desktops(tmp_path) as made:
-        yield made
-
-
-@pytest.mark.parametrize(
-    ("split", "number"), [("train", 0), ("train", 1), ("eval_out_of_distribution", 0), ("eval_out_of_distribution", 1)]
-)
-def test_scripted_solution_solves_a_generated_task_and_without_its_work_nothing_is_solved(domain, split, number):
-    family = domain.world.families[domain.tasks(split)[number].payload["family"]]
-    name, verifier = next((n, v) for n, v in family.verifiers.items() if v.feasible)
-    task = Task(id=family.id, payload={"family": family.id, "verifier": name, "instruction": verifier.instruction})
-    seen, score = play(domain, task, verifier.solution)
-    assert score.success and score.reward == 1.0
-    assert [o.label for o in seen[1:]] == [1] * len(verifier.solution)
-    assert seen[1].seconds.keys() == {"action", "settle", "screenshot"} and min(seen[1].seconds.values()) > 0
-    seen, score = play(domain, task, verifier.solution[-1:])
-    assert not score.success and score.reward == 0.0 and seen[-1].label == -1 and seen[-1].done
 
 
 def test_demonstrations_are_scripts_as_the_policy_the_judge_and_the_rewriter_read_them(domain):
@@ -170,15 +154,6 @@ def test_screen_stands_still_only_once_no_program_works():
         return desktop.guest.settled_s
 
     assert 1.0 < with_desktop(use) < 12.0
-
-
-def test_scripted_solutions_solve_every_generated_task(tmp_path, capsys):
-    config = config_of("osworld", **options(eval_size=6, infeasible=0.5).model_dump())
-    config.experiment.output_dir, config.evaluation.splits = str(tmp_path), ["eval_out_of_distribution"]
-    config.rollout.env_timeout_s = 300.0
-    play_scripts(config, Progress())
-    told = capsys.readouterr().out
-    assert "6 scripted solutions" in told and "100.0%" in told
 
 
 def test_what_an_agent_locks_is_a_state_and_no_fault():
