@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import subprocess
 import tempfile
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 import ray
 from builders import config_of as domain_config
 from desktop_world import needs_desktops, options
 from drawn_desktop.model import make_model, make_tokenizer, write
+from runs_helpers import command
 
 from rlanything.algorithm.samples import sample_sets
 from rlanything.cluster.board import NAME, Board
@@ -33,6 +37,17 @@ from rlanything.train import train
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 OPTIONS = {"level": "easy", "size": 40, "eval_size": 8, "infeasible": 0.1, "max_screens": 2}
 ROLES = ("policy", "reward", "rewriter")
+DYING = """
+import os, signal, sys
+from rlanything.loop import Loop
+real = Loop.{phase}
+def dying(self, *args, **kwargs):
+    if self.step + ("{phase}" not in ("record", "save")) == 2: os.kill(os.getpid(), signal.SIGKILL)
+    return real(self, *args, **kwargs)
+Loop.{phase} = dying
+sys.argv = sys.argv[1:]
+exec(open(sys.argv[0]).read())
+"""
 
 
 @pytest.fixture(scope="module")
@@ -116,30 +131,56 @@ def test_desktops_of_an_environment_host_leave_nothing_when_a_run_ends(tmp_path)
         runtime.close()
 
 
-def test_the_whole_loop_runs_on_drawn_desktops_and_resumes(folder, tmp_path):
-    whole, half = (config_of(folder, tmp_path, name) for name in ("whole", "half"))
-    train(whole)
+@pytest.fixture(scope="module")
+def whole(folder, tmp_path_factory):
+    """The folder of a run that nothing stopped."""
+    root = tmp_path_factory.mktemp("whole")
+    train(config_of(folder, root, "whole"))
+    return root / "whole"
+
+
+def learned(run: Path) -> list[dict[str, Any]]:
+    """What the steps learned from, and what they learned."""
+    kept = ("policy/", "reward/", "rm_", "success", "tasks/")
+    steps = [r for r in read_jsonl(run / "metrics.jsonl") if r["phase"] == "train"]
+    return [{k: v for k, v in step.items() if k.startswith(kept) and "_s" not in k} for step in steps]
+
+
+def test_a_run_on_drawn_desktops_that_is_stopped_learns_the_same_when_it_goes_on(folder, whole, tmp_path):
+    half = config_of(folder, tmp_path, "half")
     half.experiment.total_step = 1
     train(half)
     half.experiment.total_step = 2
     train(half)
-    figures, resumed = (
-        [r for r in read_jsonl(tmp_path / name / "metrics.jsonl") if r["phase"] == "train"]
-        for name in ("whole", "half")
-    )
-    for ours, theirs in zip(figures, resumed, strict=True):
-        same = {k for k in ours if k.startswith(("policy/", "reward/", "rm_", "success", "tasks/")) and "_s" not in k}
-        assert {k: ours[k] for k in same} == {k: theirs[k] for k in same}
+    assert learned(tmp_path / "half") == learned(whole)
+
+
+@pytest.mark.parametrize("phase", ["collect", "adapt", "update", "record", "save"])
+def test_a_run_on_drawn_desktops_that_is_killed_in_any_phase_goes_on(folder, whole, tmp_path, phase):
+    config = config_of(folder, tmp_path, "run")
+    line = command(config, tmp_path, "osworld_rl.py")
+    died = subprocess.run([line[0], "-c", DYING.format(phase=phase), *line[1:]], timeout=300, check=False)
+    assert died.returncode == -signal.SIGKILL
+    train(config)
+    assert learned(tmp_path / "run") == learned(whole)
+    kept = {path.name for path in (tmp_path / "run/images").rglob("*.png")}
+    assert {path.name for path in (whole / "images").rglob("*.png")} <= kept and not [n for n in kept if n[0] == "."]
+
+
+def test_the_whole_loop_runs_on_drawn_desktops(whole):
+    figures = [r for r in read_jsonl(whole / "metrics.jsonl") if r["phase"] == "train"]
+    assert [r["step"] for r in figures] == [1, 2]
+    for ours in figures:
         assert ours["policy/logprob_abs_diff"] < 1e-4 and ours["reward/logprob_abs_diff"] < 1e-4
         assert ours["rm_unparsable_rate"] < 0.5 and ours["rm_process_accuracy"] is not None
         assert {"verdict/missed", "phase/model"} <= ours.keys()
         assert any(key.startswith("action/") for key in ours)
     assert sum(r["tasks/accepted"] + r["tasks/dropped"] + r["tasks/rejected"] for r in figures) > 0
-    rows = [row for step in (1, 2) for row in read_rows(tmp_path / f"whole/rollouts/step_{step:06d}.parquet")]
+    rows = [row for step in (1, 2) for row in read_rows(whole / f"rollouts/step_{step:06d}.parquet")]
     for row in rows:
         for i, turn in enumerate(row["turns"]):
             assert len(turn["prompt"]["images"]) == min(i + 1, OPTIONS["max_screens"])
         assert all(len(j["prompt"]["images"]) == 2 for j in row["judgements"]), "the judge sees before and after"
-    evaluated = [r for r in read_jsonl(tmp_path / "whole/metrics.jsonl") if r["phase"] == "eval"]
+    evaluated = [r for r in read_jsonl(whole / "metrics.jsonl") if r["phase"] == "eval"]
     assert {r["split"] for r in evaluated} == {"eval_in_distribution", "eval_out_of_distribution"}
-    assert "filmstrip" in (tmp_path / "whole/report.html").read_text()
+    assert "filmstrip" in (whole / "report.html").read_text()
