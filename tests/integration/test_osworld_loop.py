@@ -37,14 +37,16 @@ from rlanything.train import train
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 OPTIONS = {"level": "easy", "size": 40, "eval_size": 8, "infeasible": 0.1, "max_screens": 2}
 ROLES = ("policy", "reward", "rewriter")
-DYING = """
-import os, signal, sys
+KILLED = "os.kill(os.getpid(), signal.SIGKILL)"
+FULL = "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))"  # as a quota that runs out: no screenshot is so small
+BREAKING = """
+import os, resource, signal, sys
 from rlanything.loop import Loop
 real = Loop.{phase}
-def dying(self, *args, **kwargs):
-    if self.step + ("{phase}" not in ("record", "save")) == 2: os.kill(os.getpid(), signal.SIGKILL)
+def breaking(self, *args, **kwargs):
+    if self.step + ("{phase}" not in ("record", "save")) == 2: {fault}
     return real(self, *args, **kwargs)
-Loop.{phase} = dying
+Loop.{phase} = breaking
 sys.argv = sys.argv[1:]
 exec(open(sys.argv[0]).read())
 """
@@ -155,12 +157,25 @@ def test_a_run_on_drawn_desktops_that_is_stopped_learns_the_same_when_it_goes_on
     assert learned(tmp_path / "half") == learned(whole)
 
 
+def broken(config: Config, folder: Path, phase: str, fault: str) -> subprocess.CompletedProcess:
+    """The run of a configuration to which something happens as a phase of its second step begins."""
+    line, program = command(config, folder, "osworld_rl.py"), BREAKING.format(phase=phase, fault=fault)
+    return subprocess.run([line[0], "-c", program, *line[1:]], timeout=300, check=False, capture_output=True, text=True)
+
+
+def test_a_disk_that_is_full_as_a_screenshot_is_written_ends_the_run_and_it_goes_on(folder, whole, tmp_path):
+    config = config_of(folder, tmp_path, "run")
+    ended = broken(config, tmp_path, "collect", FULL)
+    assert ended.returncode == 1 and "the image could not be written" in ended.stderr, ended.stderr
+    assert "Traceback" not in ended.stderr
+    train(config)
+    assert learned(tmp_path / "run") == learned(whole)
+
+
 @pytest.mark.parametrize("phase", ["collect", "adapt", "update", "record", "save"])
 def test_a_run_on_drawn_desktops_that_is_killed_in_any_phase_goes_on(folder, whole, tmp_path, phase):
     config = config_of(folder, tmp_path, "run")
-    line = command(config, tmp_path, "osworld_rl.py")
-    died = subprocess.run([line[0], "-c", DYING.format(phase=phase), *line[1:]], timeout=300, check=False)
-    assert died.returncode == -signal.SIGKILL
+    assert broken(config, tmp_path, phase, KILLED).returncode == -signal.SIGKILL
     train(config)
     assert learned(tmp_path / "run") == learned(whole)
     kept = {path.name for path in (tmp_path / "run/images").rglob("*.png")}
