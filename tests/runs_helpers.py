@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from rlanything.config.load import to_yaml
 from rlanything.config.schema import AdaptationConfig, Config, DatasetConfig, EngineConfig, LearnerConfig, ModelConfig
+from rlanything.runs.metrics import read_jsonl
 
 NUM_DEVICE = int(os.environ.get("RLANYTHING_TEST_DEVICES", "0"))  # 1: runs of one machine have an accelerator
+TIMED = ("seconds/", "tokens_per_s", "busy_s", "peak_memory", "train_s", "step_s", "env_s", "phase/", "mfu")
+KILLED = "os.kill(os.getpid(), signal.SIGKILL)"
+BREAKING = """
+import os, resource, signal, sys
+from rlanything.loop import Loop
+real = Loop.{phase}
+def breaking(self, *args, **kwargs):
+    if self.step + ("{phase}" not in ("record", "save")) == {step}: {fault}
+    return real(self, *args, **kwargs)
+Loop.{phase} = breaking
+sys.argv = sys.argv[1:]
+exec(open(sys.argv[0]).read())
+"""
 
 
 def small_config(games: Path, model: Path, output: Path, name: str, engine: str = "transformers") -> Config:
@@ -56,3 +72,14 @@ def command(config, folder: Path, script: str = "alfworld_rl.py") -> list[str]:
     file = folder / "config_for_test.yaml"
     file.write_text(to_yaml(config))
     return [sys.executable, str(Path(__file__).parents[1] / script), f"config={file}"]
+
+
+def broken(line: list[str], phase: str, step: int, fault: str = KILLED) -> subprocess.CompletedProcess:
+    """The run of a command line to which something happens as a phase of a step begins."""
+    program = BREAKING.format(phase=phase, step=step, fault=fault)
+    return subprocess.run([line[0], "-c", program, *line[1:]], timeout=300, check=False, capture_output=True, text=True)
+
+
+def figures(run: Path) -> list[dict[str, Any]]:
+    """The run's records without what a clock says."""
+    return [{k: v for k, v in r.items() if not any(t in k for t in TIMED)} for r in read_jsonl(run / "metrics.jsonl")]

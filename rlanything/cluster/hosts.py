@@ -1,6 +1,7 @@
 """Environment hosts, processes that play many episodes at once, and the collector that spreads batches over them."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
@@ -10,7 +11,7 @@ import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 
 from rlanything.cluster.board import was_restarted
-from rlanything.cluster.calls import Patience, cause, unwrapped
+from rlanything.cluster.calls import ACTOR_LOST, Patience, cause, unwrapped
 from rlanything.config.roles import LEARNERS
 from rlanything.config.schema import ClusterConfig, Config
 from rlanything.config.section import Role
@@ -22,6 +23,7 @@ from rlanything.rollout.collect import Batch, Collector
 from rlanything.rollout.digest import Digest
 from rlanything.types import Sample, SampleSet
 
+logger = logging.getLogger(__name__)
 REPORT_S = 0.5  # between two progress reports of a host, at least
 NUM_REPORT = 32  # reports of all hosts that the driver asks for in a second, at most: each costs it an actor call
 RESTARTS = "env_host_restarts"  # the fault that the board counts
@@ -77,18 +79,33 @@ class EnvHost:
         return self._playing[number].ended if number in self._playing else 0
 
     async def close(self) -> None:
-        """End the episodes that are being played, and what the domain holds: not all of it dies with this process."""
-        playing = [this.task for this in self._playing.values()]
-        for task in playing:
+        """End what is played and judged, and what the domain holds: not all of it dies with this process."""
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
             task.cancel()
-        await asyncio.gather(*playing, return_exceptions=True)
-        await asyncio.to_thread(self.domain.close)
+        if others:
+            await asyncio.wait(others, timeout=CLOSE_S / 2)
+        await asyncio.get_running_loop().shutdown_default_executor()  # what environments still end in threads
+        self.domain.close()
 
 
 def close_hosts(hosts: Sequence[Any]) -> None:
     """Close hosts, all at once. A host that does not answer in time is left to `Runtime.close`, which kills it."""
-    if hosts:
-        ray.wait([host.close.remote() for host in hosts], num_returns=len(hosts), timeout=CLOSE_S)
+    if not hosts:
+        return
+    calls = [host.close.remote() for host in hosts]
+    ended, late = ray.wait(calls, num_returns=len(calls), timeout=CLOSE_S)
+    if late:
+        logger.warning(
+            "%d of %d environment hosts did not end within %g s; they are killed", len(late), len(hosts), CLOSE_S
+        )
+    for call in ended:
+        try:
+            ray.get(call)
+        except ACTOR_LOST:
+            continue
+        except RayTaskError as error:
+            logger.warning("an environment host did not end what it holds: %s", unwrapped(error))
 
 
 def num_result(batch: Batch) -> int:

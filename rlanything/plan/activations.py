@@ -32,6 +32,9 @@ class Shape:
     """Width within a layer's MLP."""
     heads: int
     """Number of query heads."""
+    key_heads: int
+    """Number of key and value heads."""
+    head_width: int
     known: bool
     """Read from config.json; else guessed from the number of parameters."""
     tower_width: int = 0
@@ -40,10 +43,12 @@ class Shape:
     tower_layers: int = 0
     """0 without a tower."""
 
-    @property
-    def adapted(self) -> int:
-        """Elements of the layers' weights, which LoRA changes: four of attention, three of the MLP."""
-        return self.layers * self.width * (4 * self.width + 3 * self.inner)
+    def adapted(self, train_vision: bool) -> int:
+        """Elements of the linear layers' weights, which LoRA changes: of queries, keys, values, outputs and the MLP."""
+        attention = 2 * (self.heads + self.key_heads) * self.head_width
+        decoder = self.layers * self.width * (attention + 3 * self.inner)
+        tower = self.tower_layers * self.tower_width * (4 * self.tower_width + 2 * self.tower_inner)
+        return decoder + tower * train_vision
 
     def __str__(self) -> str:
         return f"{self.layers} layers of width {self.width}" + ("" if self.known else ", guessed from its size")
@@ -56,12 +61,15 @@ def model_shape(model: ModelConfig, parameters: float) -> Shape:
         found = json.loads(file.read_text(encoding="utf-8"))
         tower, found = found.get("vision_config") or {}, found.get("text_config") or found
         if "hidden_size" in found and "num_hidden_layers" in found:
+            heads = found.get("num_attention_heads", found["hidden_size"] // ASPECT)
             return Shape(
                 width=found["hidden_size"],
                 layers=found["num_hidden_layers"],
                 vocabulary=found.get("vocab_size", VOCABULARY),
                 inner=found.get("intermediate_size") or 4 * found["hidden_size"],  # as in GPT-2
-                heads=found.get("num_attention_heads", found["hidden_size"] // ASPECT),
+                heads=heads,
+                key_heads=found.get("num_key_value_heads") or heads,
+                head_width=found.get("head_dim") or found["hidden_size"] // max(1, heads),
                 known=True,
                 tower_width=tower.get("hidden_size", 0),
                 tower_inner=tower.get("intermediate_size") or 4 * tower.get("hidden_size", 0),
@@ -70,7 +78,14 @@ def model_shape(model: ModelConfig, parameters: float) -> Shape:
     width = (parameters * ASPECT / 12) ** (1 / 3)
     layers = round(width / ASPECT)  # likewise a head's width: 128
     return Shape(
-        width=round(width), layers=layers, vocabulary=VOCABULARY, inner=round(8 * width / 3), heads=layers, known=False
+        width=round(width),
+        layers=layers,
+        vocabulary=VOCABULARY,
+        inner=round(8 * width / 3),
+        heads=layers,
+        key_heads=layers,
+        head_width=ASPECT,
+        known=False,
     )
 
 

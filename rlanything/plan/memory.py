@@ -9,7 +9,6 @@ from pathlib import Path
 
 import torch
 
-from rlanything.config.roles import LEARNERS
 from rlanything.config.schema import Config, LearnerConfig, ModelConfig
 from rlanything.config.section import Learner, Role
 from rlanything.errors import ConfigError
@@ -58,19 +57,22 @@ def model_size(model: ModelConfig) -> ModelSize:
 
 
 def engine_gib(config: Config, role: Role, size: ModelSize) -> tuple[float, float]:
-    """GiB of an engine's weights and of its KV cache, on each of its devices.
-
-    The small engine keeps a copy of the weights that adapters change, for the next adapters are added to these.
-    """
+    """GiB of an engine's weights and of its KV cache, on each of its devices."""
     engine, memory = config.engine.of(role), config.experiment.device_memory_gb
     on_accelerator = config.experiment.num_device > 0 and engine.kind == "vllm"
-    parameters = size.parameters
-    if engine.kind == "transformers" and role in LEARNERS and config.training.of(role).lora_rank:
-        parameters += model_shape(config.model.of(role), parameters).adapted
-    weights = parameters * torch_dtype(engine.dtype, on_accelerator).itemsize / engine.tensor_parallel_size / GIB
+    weights = size.parameters * torch_dtype(engine.dtype, on_accelerator).itemsize / engine.tensor_parallel_size / GIB
     if not on_accelerator:
         return weights, engine.kv_cache_gb if engine.kind == "vllm" else 0.0
     return weights, max(0.0, engine.gpu_memory_utilization * memory - weights)
+
+
+def copied_gib(plan: Plan, role: Role, size: ModelSize) -> float:
+    """GiB of the copy that the small engine keeps of weights that adapters change, for the next adapters."""
+    config, engine = plan.config, plan.config.engine.of(role)
+    if role not in plan.learners or engine.kind != "transformers" or not config.training.of(role).lora_rank:
+        return 0.0
+    shape = model_shape(config.model.of(role), size.parameters)
+    return shape.adapted(config.training.of(role).train_vision) * torch_dtype(engine.dtype, False).itemsize / GIB
 
 
 def engine_faults(config: Config, sizes: Mapping[Role, ModelSize]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from rlanything.algorithm.summary import GroupSummary
-from rlanything.cluster import hosts
+from rlanything.cluster import cluster, hosts
 from rlanything.config.schema import Config, RolloutConfig
 from rlanything.rollout.collect import Batch
 from rlanything.rollout.digest import Digest
@@ -60,19 +60,53 @@ def domain(monkeypatch):
     return made
 
 
-def test_a_host_that_is_closed_ends_its_episodes_first_and_then_its_domain(domain):
+class Episodes(SlowCollector):
+    """Plays two episodes, of which one takes its time to end, beside something that goes on by itself."""
+
+    async def collect(self, batch, on_end):
+        self.beside = asyncio.create_task(self.episode(0.0))
+        await asyncio.gather(self.episode(0.0), self.episode(0.3))
+
+    async def episode(self, end_s):
+        SlowCollector.playing += 1
+        try:
+            await SlowCollector.allowed.wait()
+        finally:
+            await asyncio.sleep(end_s)
+            SlowCollector.playing -= 1
+
+
+def test_a_host_that_is_closed_ends_all_that_goes_on_first_and_then_its_domain(domain, monkeypatch):
+    monkeypatch.setattr(hosts, "Collector", Episodes)
+
     async def run() -> None:
         SlowCollector.allowed = asyncio.Event()
         host = hosts.EnvHost(Config(), [], [])
         batch = Batch(tasks=[Task(id="q", payload={})], num=1, seed="", rollout=RolloutConfig())
         host.chats = {"policy": None}
         playing = asyncio.create_task(host.collect(7, batch, {"policy": None}))
-        await asyncio.sleep(0)
-        assert SlowCollector.playing == 1
+        await asyncio.sleep(0.05)
+        assert SlowCollector.playing == 3
         await host.close()
         assert playing.cancelled() and domain.ended == [0]
 
     asyncio.run(run())
+
+
+def test_a_cluster_ends_its_hosts_before_their_processes_and_these_in_any_case(monkeypatch):
+    ended = []
+
+    def close_hosts(of):
+        ended.append(of)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cluster, "close_hosts", close_hosts)
+    made = object.__new__(cluster.Cluster)
+    made._health = SimpleNamespace(close=lambda: None)
+    made._hosts, made.runtime = ["host"], SimpleNamespace(close=lambda: ended.append("processes"))
+    with pytest.raises(KeyboardInterrupt):
+        made.close()
+    assert ended == [["host"], "processes"]
 
 
 def test_a_repeated_batch_is_played_once_and_counted_from_zero(domain):

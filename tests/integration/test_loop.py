@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from forked_runs import members_after
-from runs_helpers import NUM_DEVICE, command, small_config
+from runs_helpers import NUM_DEVICE, broken, command, figures, small_config
 from safetensors.torch import load_file
 
 from rlanything.runs.folder import RunFolder
@@ -21,7 +21,6 @@ from rlanything.train import train
 
 pytestmark = pytest.mark.integration
 exact = pytest.mark.skipif(NUM_DEVICE > 0, reason="a GPU's sums differ from run to run")
-TIMED = ("seconds/", "tokens_per_s", "busy_s", "peak_memory", "train_s", "step_s", "env_s", "phase/", "mfu")
 
 
 def learned(run: Path, step: int) -> dict[str, torch.Tensor]:
@@ -32,11 +31,6 @@ def learned(run: Path, step: int) -> dict[str, torch.Tensor]:
         for role in ("policy", "reward")
         for k, v in load_file(folder / role / "hf/model.safetensors").items()
     }
-
-
-def figures(run: Path) -> list[dict]:
-    """The run's records without what a clock says."""
-    return [{k: v for k, v in r.items() if not any(t in k for t in TIMED)} for r in read_jsonl(run / "metrics.jsonl")]
 
 
 @pytest.fixture(scope="module")
@@ -155,19 +149,7 @@ def wait_for(path: Path, process: subprocess.Popen, limit_s: float = 240) -> Non
 @pytest.mark.parametrize("phase", ["collect", "adapt", "update", "record", "save"])
 def test_a_kill_in_any_phase_loses_only_the_step_in_flight(whole, world, tmp_path, phase):
     config = small_config(world.games, world.model, tmp_path, "run")
-    code = (
-        "import os, signal, sys\n"
-        "from rlanything.loop import Loop\n"
-        f"real = Loop.{phase}\n"
-        f"def dying(self, *args, **kwargs):\n"
-        f"    if self.step + {int(phase not in ('record', 'save'))} == 3: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "    return real(self, *args, **kwargs)\n"
-        f"Loop.{phase} = dying\n"
-        "sys.argv = sys.argv[1:]\n"
-        "exec(open(sys.argv[0]).read())\n"
-    )
-    line = command(config, tmp_path)
-    died = subprocess.run([line[0], "-c", code, *line[1:]], capture_output=True, text=True, timeout=300, check=False)
+    died = broken(command(config, tmp_path), phase, 3)
     assert died.returncode == -signal.SIGKILL, died.stderr
     train(config)
     ours, theirs = learned(tmp_path / "run", 4), learned(whole, 4)

@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
 import tempfile
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import pytest
 import ray
 from builders import config_of as domain_config
 from desktop_world import needs_desktops, options
 from drawn_desktop.model import make_model, make_tokenizer, write
-from runs_helpers import command
+from runs_helpers import broken, command, figures
 
 from rlanything.algorithm.samples import sample_sets
 from rlanything.cluster.board import NAME, Board
@@ -37,19 +35,7 @@ from rlanything.train import train
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 OPTIONS = {"level": "easy", "size": 40, "eval_size": 8, "infeasible": 0.1, "max_screens": 2}
 ROLES = ("policy", "reward", "rewriter")
-KILLED = "os.kill(os.getpid(), signal.SIGKILL)"
 FULL = "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))"  # as a quota that runs out: no screenshot is so small
-BREAKING = """
-import os, resource, signal, sys
-from rlanything.loop import Loop
-real = Loop.{phase}
-def breaking(self, *args, **kwargs):
-    if self.step + ("{phase}" not in ("record", "save")) == 2: {fault}
-    return real(self, *args, **kwargs)
-Loop.{phase} = breaking
-sys.argv = sys.argv[1:]
-exec(open(sys.argv[0]).read())
-"""
 
 
 @pytest.fixture(scope="module")
@@ -141,56 +127,44 @@ def whole(folder, tmp_path_factory):
     return root / "whole"
 
 
-def learned(run: Path) -> list[dict[str, Any]]:
-    """What the steps learned from, and what they learned."""
-    kept = ("policy/", "reward/", "rm_", "success", "tasks/")
-    steps = [r for r in read_jsonl(run / "metrics.jsonl") if r["phase"] == "train"]
-    return [{k: v for k, v in step.items() if k.startswith(kept) and "_s" not in k} for step in steps]
-
-
 def test_a_run_on_drawn_desktops_that_is_stopped_learns_the_same_when_it_goes_on(folder, whole, tmp_path):
     half = config_of(folder, tmp_path, "half")
     half.experiment.total_step = 1
     train(half)
     half.experiment.total_step = 2
     train(half)
-    assert learned(tmp_path / "half") == learned(whole)
-
-
-def broken(config: Config, folder: Path, phase: str, fault: str) -> subprocess.CompletedProcess:
-    """The run of a configuration to which something happens as a phase of its second step begins."""
-    line, program = command(config, folder, "osworld_rl.py"), BREAKING.format(phase=phase, fault=fault)
-    return subprocess.run([line[0], "-c", program, *line[1:]], timeout=300, check=False, capture_output=True, text=True)
+    ours, theirs = ([r for r in figures(run) if r["phase"] == "train"] for run in (tmp_path / "half", whole))
+    assert ours == theirs
 
 
 def test_a_disk_that_is_full_as_a_screenshot_is_written_ends_the_run_and_it_goes_on(folder, whole, tmp_path):
     config = config_of(folder, tmp_path, "run")
-    ended = broken(config, tmp_path, "collect", FULL)
+    ended = broken(command(config, tmp_path, "osworld_rl.py"), "collect", 2, FULL)
     assert ended.returncode == 1 and "the image could not be written" in ended.stderr, ended.stderr
     assert "Traceback" not in ended.stderr
     train(config)
-    assert learned(tmp_path / "run") == learned(whole)
+    assert figures(tmp_path / "run") == figures(whole)
 
 
 @pytest.mark.parametrize("phase", ["collect", "adapt", "update", "record", "save"])
 def test_a_run_on_drawn_desktops_that_is_killed_in_any_phase_goes_on(folder, whole, tmp_path, phase):
     config = config_of(folder, tmp_path, "run")
-    assert broken(config, tmp_path, phase, KILLED).returncode == -signal.SIGKILL
+    assert broken(command(config, tmp_path, "osworld_rl.py"), phase, 2).returncode == -signal.SIGKILL
     train(config)
-    assert learned(tmp_path / "run") == learned(whole)
+    assert figures(tmp_path / "run") == figures(whole)
     kept = {path.name for path in (tmp_path / "run/images").rglob("*.png")}
     assert {path.name for path in (whole / "images").rglob("*.png")} <= kept and not [n for n in kept if n[0] == "."]
 
 
 def test_the_whole_loop_runs_on_drawn_desktops(whole):
-    figures = [r for r in read_jsonl(whole / "metrics.jsonl") if r["phase"] == "train"]
-    assert [r["step"] for r in figures] == [1, 2]
-    for ours in figures:
+    steps = [r for r in read_jsonl(whole / "metrics.jsonl") if r["phase"] == "train"]
+    assert [r["step"] for r in steps] == [1, 2]
+    for ours in steps:
         assert ours["policy/logprob_abs_diff"] < 1e-4 and ours["reward/logprob_abs_diff"] < 1e-4
         assert ours["rm_unparsable_rate"] < 0.5 and ours["rm_process_accuracy"] is not None
         assert {"verdict/missed", "phase/model"} <= ours.keys()
         assert any(key.startswith("action/") for key in ours)
-    assert sum(r["tasks/accepted"] + r["tasks/dropped"] + r["tasks/rejected"] for r in figures) > 0
+    assert sum(r["tasks/accepted"] + r["tasks/dropped"] + r["tasks/rejected"] for r in steps) > 0
     rows = [row for step in (1, 2) for row in read_rows(whole / f"rollouts/step_{step:06d}.parquet")]
     for row in rows:
         for i, turn in enumerate(row["turns"]):

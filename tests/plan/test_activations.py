@@ -10,7 +10,8 @@ from rlanything.config.schema import Config, LearnerConfig, ModelConfig
 from rlanything.learner.model import TreeModel
 from rlanything.learner.packing import build_trees, pack
 from rlanything.plan.activations import VOCABULARY, activation_bytes, model_shape
-from rlanything.plan.memory import GIB, engine_gib, model_size
+from rlanything.plan.memory import GIB, copied_gib, model_size
+from rlanything.plan.plan import make_plan
 from rlanything.types import Sample
 
 
@@ -48,8 +49,8 @@ def test_activations_are_the_inputs_of_checkpointed_layers_and_one_layer_anew(tm
 
 def test_the_plan_counts_the_copy_that_the_small_engine_keeps_of_what_adapters_change(tmp_path):
     made = Qwen3Config(
-        hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=4,
-        head_dim=16, vocab_size=64,
+        hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+        head_dim=32, vocab_size=64,
     )  # fmt: skip
     model = AutoModelForCausalLM.from_config(made)
     model.save_pretrained(tmp_path)
@@ -57,11 +58,12 @@ def test_the_plan_counts_the_copy_that_the_small_engine_keeps_of_what_adapters_c
     config = Config(model={"policy": {"path": str(tmp_path)}})
     config.engine.policy.kind, config.engine.policy.dtype = "transformers", "float32"
     size = model_size(config.model.policy)
-    without, _ = engine_gib(config, "policy", size)
+    assert copied_gib(make_plan(config, learns=True), "policy", size) == 0
     config.training.policy.lora_rank = 8
-    assert engine_gib(config, "policy", size)[0] - without == pytest.approx(4 * linear / GIB)
+    assert copied_gib(make_plan(config, learns=True), "policy", size) == 4 * linear / GIB
+    assert copied_gib(make_plan(config, learns=False), "policy", size) == 0, "an evaluation loads no adapters"
     config.engine.policy.kind = "vllm"
-    assert engine_gib(config, "policy", size)[0] == without
+    assert copied_gib(make_plan(config, learns=True), "policy", size) == 0
 
 
 @pytest.mark.parametrize("kind", [Qwen2Config, Qwen3Config])

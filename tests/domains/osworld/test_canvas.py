@@ -123,7 +123,7 @@ def test_no_other_desktop_looks_as_an_unseen_one_does() -> None:
     for look, num_seen, num_unseen in (
         (lambda desk: desk.look.background, 4, 1),
         (lambda desk: tuple(desk.tab_order), 4, 2),
-        (lambda desk: tuple(desk.tools), 1, 1),
+        (lambda desk: tuple(desk.toolbar), 1, 1),
     ):
         known, new = set(map(look, seen)), set(map(look, unseen))
         assert not known & new and (len(known), len(new)) == (num_seen, num_unseen)

@@ -14,15 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from desktop_world import (
-    folders,
-    isolated,
-    needs_desktops,
-    needs_oracle,
-    options,
-    play,
-    with_desktop,
-)
+from desktop_world import folders, isolated, needs_desktops, needs_oracle, options, play, with_desktop
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 

@@ -26,7 +26,7 @@ MIDWAY_MOVES = (0, 0, 1, 1, 2, 2, 3, 4, 5, 6)  # before a screen with first move
 MIDWAY_ERRORS = (0.15, 0.4)  # shares of wrong ones among them
 JUDGE_ERRORS = (0.15, 0.75)  # range of that share in episodes to be judged
 CRITIC = 0.7  # share of demonstrations of choosing tasks in which a judge has said something
-UNSEEN = 0.2  # share of demonstrations on families that ask for words that no task of the training split asks for
+UNSEEN = 0.2  # share of demonstrations on families with words and layouts that no task of the training split has
 
 
 class CanvasDemonstrating(Demonstrating):

@@ -98,7 +98,7 @@ class Desk:
         self.cells = rng.sample(range(9), len(self.icons) + len(self.documents))  # of a grid of 3 x 3
         self.tabs = {tab: rng.sample(controls, 3) for tab, controls in words.TABS.items()}
         self.tab_order = rng.choice([tabs for tabs in permutations(words.TABS) if (tabs[0] == "Display") is unseen])
-        self.tools = words.TOOLS[::-1] if unseen else words.TOOLS
+        self.toolbar = words.TOOLS[::-1] if unseen else words.TOOLS
         self.switched = {name: rng.random() < 0.5 for name in (*words.SWITCHES, *words.CHECKS)}
         self.number = {name: rng.randint(0, words.TOP) for name in (*words.SLIDERS, *words.SPINNERS)}
         self.choice = {name: rng.choice(choices) for name, choices in words.CHOICES.items()}

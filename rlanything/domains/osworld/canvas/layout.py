@@ -79,7 +79,7 @@ def _files(desk: Desk) -> list[Widget]:
     offsets = desk.look.offsets
     buttons = [
         Widget(Kind.BUTTON, name, 32 + 64 * k + offsets[1 + k][0] // 2, 48 + offsets[1][1], 54, 18)
-        for k, name in enumerate(desk.tools)
+        for k, name in enumerate(desk.toolbar)
     ]
     shown = desk.files[PAGE * desk.page : PAGE * (desk.page + 1)]
     rows = [

@@ -36,6 +36,8 @@ def check_backend(options: OsworldOptions) -> None:
                     "dataset.options.reset_command is empty: without it an episode begins where the last one ended; "
                     "give the command that resets a guest, such as [./reset.sh, '{endpoint}']"
                 )
+            if not shutil.which("setpriv"):
+                raise TaskError("dataset.options.backend=endpoint: there is no setpriv command; install util-linux")
         case "docker":
             if not shutil.which("docker"):
                 raise TaskError("dataset.options.backend=docker: there is no docker command; install Docker's client")

@@ -62,7 +62,8 @@ class EndpointDesktop:
         ]
         # An event loop that ends while asyncio makes a process never ends (CPython 3.11), so it is polled. The output
         # is a file, because programs that the command leaves behind would keep a pipe open. If this process is killed,
-        # the command is, too (PDEATHSIG); if the command takes too long, so is everything in its session.
+        # the command is, too (PDEATHSIG), though not what it started, nor a set-uid program such as sudo. If it takes
+        # too long, or the run ends, its process group is killed.
         with tempfile.TemporaryFile() as output:
             process = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", "--", *words],

@@ -107,8 +107,9 @@ class DesktopEnv(Env):
     async def _ended(self, wait_s: float = 3.0) -> bool:
         """True if the desktop is over because of what the agent did: it used too much, or ended the programs in it.
 
-        A broken connection may be seen before the end of the processes is, or before the pool has looked, and a screen
-        that takes no connection before the desktop ends itself (guest/limits.py), hence `wait_s`.
+        A fault may be seen before the pool has looked at what the desktop uses, so that is done first. It may also be
+        seen before the end of the processes is, or before a desktop whose screen takes no connection ends itself
+        (guest/limits.py), hence `wait_s`. If it is 0, only what is known counts.
         """
         assert self.desktop
         if wait_s:

@@ -81,8 +81,10 @@ class DesktopPool:
 
     async def end_excessive(self, desktops: Sequence[Desktop]) -> None:
         """End those of these desktops that use more than they may."""
+        if self._excess is None:
+            return
         # An agent can make a look take long: other episodes go on meanwhile.
-        for i, why in (await asyncio.to_thread(self._excess, desktops)).items() if self._excess else ():
+        for i, why in (await asyncio.to_thread(self._excess, desktops)).items():
             desktops[i].ended_by = desktops[i].ended_by or why
             desktops[i].kill()
 
@@ -128,11 +130,11 @@ class DesktopPool:
         return desktop
 
     async def _booted(self) -> Desktop:
-        if self._closed:
-            raise DesktopFault(CLOSED)
         desktop = self._start()
         self._booting_desktops.append(desktop)
         try:
+            if self._closed:
+                raise DesktopFault(CLOSED)
             await desktop.boot()
         except BaseException:
             desktop.kill()

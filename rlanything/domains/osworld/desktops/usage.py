@@ -33,9 +33,11 @@ def children() -> Mapping[int, Sequence[int]]:
     return found
 
 
-def usage(root: int, by_parent: Mapping[int, Sequence[int]], limit: int, limit_mib: float) -> Usage:
-    """The usage of a process and all below it. If there are more than `limit`, only their number is told: to read the
-    others' memory takes long, while an agent that forks without end makes more.
+def usage(root: int, by_parent: Mapping[int, Sequence[int]], limit_processes: int, limit_mib: float) -> Usage:
+    """The usage of a process and all below it.
+
+    If they are more than `limit_processes`, their number alone is right, and threads and memory are 0: to read these
+    takes long, while an agent that forks without end makes more.
 
     Pages that several processes share are counted once only if the memory would be above the limit otherwise: the exact
     look goes through all mappings of a process, of which an agent can make many. If it takes longer than LOOK_S, the
@@ -46,7 +48,7 @@ def usage(root: int, by_parent: Mapping[int, Sequence[int]], limit: int, limit_m
         found = by_parent.get(waiting.pop(), ())
         below += found
         waiting += found
-    if len(below) > limit:
+    if len(below) > limit_processes:
         return Usage(processes=len(below), threads=0, memory_mib=0.0)
     threads, anonymous, shared = (sum(counts) for counts in zip(*map(_counted, below), strict=True))
     held = sum({file: size for process in below for file, size in _memory_files(process)}.values())
