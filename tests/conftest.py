@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+# Ray gives its workers 15: beside the suite's other worker they would hardly run.
+os.environ.setdefault("RAY_worker_niceness", "0")
 ALL_CORES = os.sched_getaffinity(0)
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Each worker has its own cores, and so have all processes of its tests: OpenMP's pools must never share one.

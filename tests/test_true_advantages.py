@@ -58,6 +58,7 @@ def test_the_probability_of_a_vote_is_that_of_its_box_and_of_no_remark(world):
         assert true_advantages.probabilities([made], chat) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_the_script_measures_a_run_and_keeps_every_turn(world, tmp_path):
     config = small_config(world.games, world.model, tmp_path, "measured")

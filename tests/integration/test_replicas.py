@@ -116,7 +116,8 @@ def kill(process_id: int) -> None:
     assert not left
 
 
-@pytest.mark.parametrize("straight", ["broadcast", pytest.param("ipc", marks=pytest.mark.slow)], indirect=True)
+@pytest.mark.slow
+@pytest.mark.parametrize("straight", ["broadcast", "ipc"], indirect=True)
 def test_weights_arrive_straight_also_where_a_replica_dies(cluster, straight, monkeypatch):
     engine = policy_engine(cluster)
     learner = cluster.learner("policy", 100, 1.0)

@@ -38,6 +38,7 @@ def games(domain):
     return [domain.games.by_source(t.id) for t in domain.tasks("train")]
 
 
+@pytest.mark.slow
 def test_sentences_of_all_goals_of_a_room_are_read_back(games):
     for game in games[:6]:
         for goal in goals_of(game):

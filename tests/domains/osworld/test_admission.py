@@ -66,6 +66,7 @@ def refusing(folder, *names: str, **changed):
 
 
 @needs_desktops
+@pytest.mark.slow
 @pytest.mark.integration
 @pytest.mark.timeout(300)
 def test_what_nobody_tried_is_tried_before_it_is_played_and_only_once(tmp_path):

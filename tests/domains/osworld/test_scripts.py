@@ -30,6 +30,7 @@ def test_scripted_solution_solves_a_generated_task_and_without_its_work_nothing_
     assert not score.success and score.reward == 0.0 and seen[-1].label == -1 and seen[-1].done
 
 
+@pytest.mark.slow
 def test_scripted_solutions_solve_every_generated_task(tmp_path, capsys):
     config = config_of("osworld", **options(eval_size=6, infeasible=0.5).model_dump())
     config.experiment.output_dir, config.evaluation.splits = str(tmp_path), ["eval_out_of_distribution"]

@@ -156,6 +156,7 @@ def test_random_sessions_equal_a_real_interpreter(sandbox):
             assert how in ("ok", "exception")
 
 
+@pytest.mark.slow
 def test_a_thousand_sessions_hold_no_process(sandbox):
     run(session(sandbox), "1", "2")
     before = {p.pid for p in psutil.Process().children(recursive=True)}
