@@ -345,7 +345,7 @@ def admitted(
 
 
 def playable(domain: Domain, split: str, tasks: Sequence[Task]) -> list[Task]:
-    """Leave out the tasks of a split that this machine refuses. Raises TaskError if that are all."""
+    """Leave out the tasks of a split that this machine refuses. Raises TaskError if none is left."""
     found = [task for task in tasks if not domain.refusal(task)]
     if tasks and not found:
         raise TaskError(

@@ -136,7 +136,7 @@ def test_a_daemon_that_a_reset_leaves_behind_holds_nobody_up(guests):
 def test_guest_that_dies_in_an_episode_is_replaced_once_and_only_a_whole_episode_counts(guests, tmp_path, second):
     process, port = guests("die")
     told, pid = tmp_path / "resets", tmp_path / "pid"
-    # As a virtual machine would be: a reset of one that has died brings another one up.
+    # The reset brings another guest up once the first one has died, as that of a virtual machine would.
     another = f"{sys.executable} {FAKE} {port} '{second}' > /dev/null & echo $! > {pid}"
     anew = f"echo reset >> {told}; [ $(wc -l < {told}) = 1 ] || {{ {another}; }}"
     check = {"kind": "command", "command": ["echo", "yes"], "output": "no"}

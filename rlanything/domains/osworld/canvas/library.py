@@ -12,7 +12,7 @@ from rlanything.errors import TaskError
 from rlanything.types import Task
 
 SPLITS = ("train", "eval_in_distribution", "eval_out_of_distribution")
-UNSEEN_FAMILY = "demonstrations_of_unseen"  # begins the names of families that only demonstrations use
+UNSEEN_FAMILY = "demonstrations_of_unseen_words"  # begins the names of families that only demonstrations use
 MAX_FAMILIES = 4096  # kept in memory
 
 
